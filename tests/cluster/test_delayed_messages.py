@@ -1,12 +1,15 @@
-"""Delayed messages while brokers are killed: each is delivered once, none early, and the answer to
-every cancel is true."""
+"""Delayed messages while brokers and clients are killed: each is delivered once, none early, the
+answer to every cancel is true, and of a transaction all messages come or none."""
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Self
+from dataclasses import dataclass
+from typing import IO, Self
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
@@ -21,9 +24,12 @@ PARTITIONS = 3
 COUNT = scaled(test=600, verify=100_000, release=200_000)
 KILLS = scaled(test=2, verify=12, release=20)
 LONGEST_MS = scaled(test=6_000, verify=120_000, release=300_000)
+OnDelivery = Callable[[object, Message], None]
 Headers = list[tuple[str, str | bytes | None]]
 HANG_S = 180.0
+QUIET_S = 2.0
 CANCELLED_IN = 10  # every tenth has an id and is cancelled later
+IN_TRANSACTION = 5  # messages
 
 
 def test_kills_neither_lose_nor_repeat_nor_hurry_a_delayed_message() -> None:
@@ -34,27 +40,44 @@ def test_kills_neither_lose_nor_repeat_nor_hurry_a_delayed_message() -> None:
             _Reader(cluster.bootstrap_servers, TOPIC, PARTITIONS) as reader,
             _Reader(cluster.bootstrap_servers, REPLIES, 1) as replies,
         ):
-            due_ms = _send(cluster)
-            cancels = {number for number in due_ms if number % CANCELLED_IN == 0}
+            with _Transactions(cluster.bootstrap_servers) as transactions:
+                messages = _send(cluster, transactions)
+            cancels = {number for number in messages if number % CANCELLED_IN == 0}
             replies.wait(lambda read: {int(message.key() or b"") for message in read} >= cancels)
             words = {int(message.key() or b""): message.value() for message in replies.messages}
             cancelled = {number for number in cancels if words[number] == b"cancelled"}
-            expected = due_ms.keys() - cancelled
-            reader.wait(lambda read: len(read) >= len(expected))
-            _await_quiet(reader, len(expected))
-    seen = Counter(int(message.value() or b"") for message in reader.messages)
+            expected = messages.keys() - cancelled
+            in_transactions = IN_TRANSACTION * transactions.count
+            reader.wait(lambda read: len(read) >= len(expected) + in_transactions)
+            _await_quiet(reader)
+    transactions.check([message.value() or b"" for message in reader.messages])
+    read_ms = {
+        int(message.value() or b""): at_ms
+        for message, at_ms in zip(reader.messages, reader.read_ms, strict=True)
+        if (message.value() or b"").isdigit()
+    }
     assert set(words.values()) <= {b"cancelled", b"delivered"}
-    assert seen == Counter(expected)
+    values = (message.value() or b"" for message in reader.messages)
+    assert Counter(int(value) for value in values if value.isdigit()) == Counter(expected)
+    assert all(read_ms[number] >= messages[number].due_ms for number in expected)
     late_ms = sorted(
-        read_ms - due_ms[int(message.value() or b"")]
-        for message, read_ms in zip(reader.messages, reader.read_ms, strict=True)
+        read_ms[number] - messages[number].due_ms
+        for number in expected
+        if messages[number].is_in_time
     )
-    assert late_ms[0] >= 0
     print(
-        f"{len(expected)} delivered, {len(cancelled)} cancelled; ms late: "
-        + ", ".join(f"{share} %: {late_ms[len(late_ms) * share // 101]:.0f}" for share in (50, 99))
-        + f", most: {late_ms[-1]:.0f}"
+        f"{len(expected)} delivered, {len(cancelled)} cancelled, {transactions.count} transactions "
+        f"of {transactions.clients} clients committed; {len(late_ms)} were surely stored before "
+        f"they were due, ms late: {_describe(late_ms)}"
     )
+
+
+def _describe(late_ms: list[float]) -> str:
+    if not late_ms:
+        return "-"
+    shares = {share: late_ms[len(late_ms) * share // 1001] for share in (500, 900, 990, 999)}
+    described = [f"{share / 10:g} %: {least_ms:.0f}" for share, least_ms in shares.items()]
+    return ", ".join([*described, f"most: {late_ms[-1]:.0f}"])
 
 
 def _create_topics(cluster: Cluster) -> None:
@@ -68,10 +91,22 @@ def _create_topics(cluster: Cluster) -> None:
     )
 
 
-def _send(cluster: Cluster) -> dict[int, int]:
-    """When each is due, by its number. Leaders of the target and of shards die in turn."""
+@dataclass
+class _Sent:
+    due_ms: int
+    stored_ms: float | None = None  # at most so late
+
+    @property
+    def is_in_time(self) -> bool:
+        """Brokers that are down take nothing: some are stored after they were due."""
+        return self.stored_ms is not None and self.stored_ms <= self.due_ms
+
+
+def _send(cluster: Cluster, transactions: "_Transactions") -> dict[int, _Sent]:
+    """By number. Leaders of the target and of shards, and controllers, die in
+    turn; a client each time."""
     chance = random.Random(5)
-    due_ms: dict[int, int] = {}
+    messages: dict[int, _Sent] = {}
     failures: list[object] = []
     producer = Producer(
         {
@@ -80,52 +115,148 @@ def _send(cluster: Cluster) -> dict[int, int]:
             "linger.ms": 5,
             "log_level": 0,
             "message.timeout.ms": HANG_S * 1000,
-            "on_delivery": lambda error, _: failures.append(error) if error else None,
         }
     )
+
+    def on_delivery(error: object, message: Message) -> None:
+        if error:
+            failures.append(error)
+        elif message.value():
+            messages[int(message.value() or b"")].stored_ms = time.time() * 1000
+
     for number in range(COUNT):
-        due_ms[number] = int(time.time() * 1000) + chance.randrange(LONGEST_MS)
-        headers: Headers = [("penstock-deliver-at", b"%d" % due_ms[number])]
+        messages[number] = _Sent(int(time.time() * 1000) + chance.randrange(LONGEST_MS))
+        headers: Headers = [("penstock-deliver-at", b"%d" % messages[number].due_ms)]
         if number % CANCELLED_IN == 0:
             headers.append(("penstock-delay-id", b"%d" % number))
         partition = number % PARTITIONS
-        _produce(producer, b"%d" % number, headers, partition)
+        _produce(producer, b"%d" % number, headers, partition, on_delivery)
         if not number:
             assert producer.flush(HANG_S) == 0  # the topic of the shards exists from here on
         if number % (COUNT // KILLS) == COUNT // KILLS // 2:
-            _kill_a_leader(cluster, producer, number)
+            _kill_a_broker(cluster, producer, number)
+            transactions.kill_the_client()
     assert producer.flush(HANG_S) == 0
     for number in range(0, COUNT, CANCELLED_IN):
         headers = [
             ("penstock-delay-cancel", b"%d" % number),
             ("penstock-reply-topic", REPLIES.encode()),
         ]
-        _produce(producer, b"", headers, 0)
+        _produce(producer, b"", headers, 0, on_delivery)
     assert producer.flush(HANG_S) == 0
     assert Counter(map(str, failures)) == {}
-    return due_ms
+    return messages
 
 
-def _produce(producer: Producer, value: bytes, headers: Headers, partition: int) -> None:
+def _produce(
+    producer: Producer, value: bytes, headers: Headers, partition: int, on_delivery: OnDelivery
+) -> None:
     while True:
         try:
-            producer.produce(TOPIC, value, headers=headers, partition=partition)
+            producer.produce(
+                TOPIC, value, headers=headers, partition=partition, on_delivery=on_delivery
+            )
+            producer.poll(0)
         except BufferError:
             producer.poll(0.1)
         else:
             return
 
 
-def _kill_a_leader(cluster: Cluster, producer: Producer, number: int) -> None:
+def _kill_a_broker(cluster: Cluster, producer: Producer, number: int) -> None:
     producer.poll(0)
-    topic, partition = (TOPIC, 0) if number * KILLS // COUNT % 2 else (SHARDS, 1)
+    chosen = number * KILLS // COUNT % 3
+    topic, partition = (SHARDS, 1) if chosen == 0 else (TOPIC, 0)
     producer.flush(0.2)  # some are in flight when it dies
-    leader = cluster.leader(topic, partition)
-    cluster.kill(leader)
-    cluster.wait_partition(topic, partition, lambda state: state.leader not in (leader, -1))
-    cluster.start(leader)
+    victim = cluster.controller if chosen == 2 else cluster.leader(topic, partition)
+    cluster.kill(victim)
+    cluster.wait_partition(topic, partition, lambda state: state.leader not in (victim, -1))
+    cluster.start(victim)
     for index in range(PARTITIONS):
         cluster.wait_in_sync(TOPIC, index, 3)
+
+
+class _Transactions:
+    """Clients that delay messages in transactions, one after the other: each is killed somewhere.
+
+    A message's value says its client, its transaction, and which of its messages it is."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.clients = 0
+        self._servers = bootstrap_servers
+        self._process: subprocess.Popen[str] | None = None
+        self._committed: list[str] = []  # as the clients were told
+        self._begun: list[str] = []
+        self._output: threading.Thread
+
+    def __enter__(self) -> Self:
+        self._start_client()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        # Fences the last one: what it has not committed is aborted.
+        self._start("0")
+        assert self._process is not None
+        assert self._process.wait(HANG_S) == 0
+        self._output.join(HANG_S)
+
+    @property
+    def count(self) -> int:
+        return len(self._committed)
+
+    def kill_the_client(self) -> None:
+        """Another goes on. The first one is somewhere in its next transaction."""
+        self._wait_for_a_commit()
+        self._kill()
+        self._start_client()
+
+    def _wait_for_a_commit(self) -> None:
+        before, deadline = self.count, time.monotonic() + HANG_S
+        while self.count == before:
+            assert time.monotonic() < deadline, "no transaction is committed"
+            time.sleep(0.01)
+
+    def _start_client(self) -> None:
+        self.clients += 1
+        self._start("1000000")
+
+    def _start(self, transactions: str) -> None:
+        settings = (self._servers, TOPIC, str(self.clients), transactions, str(IN_TRANSACTION))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.delays_in_transactions", *settings],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._output = threading.Thread(target=self._read, args=(self._process.stdout,))
+        self._output.start()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(HANG_S)
+        self._output.join(HANG_S)
+
+    def _read(self, output: IO[str]) -> None:
+        with output:
+            self._take_lines(output)
+
+    def _take_lines(self, output: IO[str]) -> None:
+        for line in output:
+            word, _, transaction = line.partition(" ")
+            if line.endswith("\n"):  # else it was killed while it wrote
+                (self._committed if word == "committed" else self._begun).append(
+                    transaction.strip()
+                )
+
+    def check(self, values: list[bytes]) -> None:
+        """The last transaction of each client may have been committed without its knowing."""
+        read = Counter(value.decode() for value in values if not value.isdigit())
+        assert set(read.values()) <= {1}
+        whole = Counter(value.rsplit("/", 1)[0] for value in read)
+        assert set(whole.values()) <= {IN_TRANSACTION}
+        assert whole.keys() >= set(self._committed)
+        assert whole.keys() <= set(self._begun)
 
 
 class _Reader:
@@ -173,8 +304,10 @@ class _Reader:
                     self.read_ms.append(time.time() * 1000)
 
 
-def _await_quiet(reader: _Reader, count: int) -> None:
+def _await_quiet(reader: _Reader) -> None:
     """A message that comes twice would come soon after."""
-    deadline = time.monotonic() + 2
-    while len(reader.messages) == count and time.monotonic() < deadline:
+    count, deadline = len(reader.messages), time.monotonic() + QUIET_S
+    while time.monotonic() < deadline:
         time.sleep(0.05)
+        if len(reader.messages) != count:
+            count, deadline = len(reader.messages), time.monotonic() + QUIET_S

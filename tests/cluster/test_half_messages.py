@@ -36,7 +36,7 @@ def test_kills_neither_lose_nor_repeat_nor_invent_a_half_message() -> None:
             try:
                 committed = send(cluster)
                 reader.wait(lambda read: len(read) >= len(committed))
-                _await_quiet(reader, len(committed))
+                _await_quiet(reader)
             finally:
                 answers.close()
     assert Counter(int(message.value() or b"") for message in reader.messages) == Counter(committed)

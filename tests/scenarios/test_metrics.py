@@ -24,6 +24,7 @@ from penstock.model.ids import TopicPartition
 METRICS = Path(__file__).parents[2] / "docs" / "metrics"
 SENT = 7
 VALUE = b"x" * 100
+HANG_S = 120.0
 
 
 class ScrapedBroker(NamedTuple):
@@ -145,6 +146,87 @@ def test_values_are_what_clients_did(scraped: ScrapedBroker) -> None:
     assert (
         sum(count for name, count in series.items() if f"{groups}_classic_group_count" in name) == 1
     )
+
+
+def test_messages_that_wait_are_counted() -> None:
+    config = {
+        "metrics.listener": "127.0.0.1:0",
+        "penstock.half.first.check.ms": "100",
+        "penstock.half.check.interval.ms": "100",
+        "penstock.half.max.checks": "1",
+        "penstock.delayed.topic.num.partitions": "2",
+    }
+    with penstock.Broker(config=config) as broker:
+        match = re.search(r"metrics at (http://\S+)/metrics", broker.logs())
+        assert match
+        scraped = ScrapedBroker(broker, match[1])
+        assert scraped.scrape()["penstock_delayed_messages_pending"] == 0
+        _delay_messages(broker)
+        _wait_for_series(
+            scraped,
+            {
+                "penstock_delayed_messages_pending": 1,
+                "penstock_delayed_messages_due_lag_seconds": 0,
+                "penstock_delayed_messages_delivered_total": 1,
+                "penstock_delayed_messages_cancelled_total": 1,
+                "penstock_delayed_messages_unconfirmed_targets": 0,
+            },
+        )
+        _send_halves(broker)
+        series = _wait_for_series(
+            scraped,
+            {
+                "penstock_half_messages_pending": 1,
+                'penstock_half_messages_decided_total{decision="commit"}': 1,
+                'penstock_half_messages_decided_total{decision="rollback"}': 1,
+                "penstock_half_messages_ignored_decisions_total": 1,
+            },
+        )
+        assert series["penstock_half_messages_oldest_seconds"] > 0
+        with penstock.HalfMessages(
+            "orders",
+            bootstrap_servers=broker.bootstrap_servers,
+            group="shop",
+            check=lambda _: "unknown",
+        ):
+            _wait_for_series(
+                scraped,
+                {"penstock_half_messages_expired_total": 1, "penstock_half_messages_pending": 0},
+            )
+
+
+def _delay_messages(broker: penstock.Broker) -> None:
+    broker.create_topic("reminders", config={"penstock.delayed.messages": "true"})
+    with penstock.Producer(broker.bootstrap_servers) as producer:
+        producer.send("reminders", b"soon", delay_s=0.01)
+        for delay_id in ("cancelled", "later"):
+            producer.send("reminders", b"v", delay_s=3600, delay_id=delay_id)
+        assert producer.cancel("reminders", "cancelled") == "cancelled"
+
+
+def _send_halves(broker: penstock.Broker) -> None:
+    for name in ("orders", "shop.half.checks", "orders.half.expired"):
+        broker.create_topic(name)
+    for name in ("orders.half", "orders.half.decisions"):
+        broker.create_topic(name, config={"penstock.half.groups": "shop"})
+    with penstock.HalfMessages(
+        "orders", bootstrap_servers=broker.bootstrap_servers, group="shop"
+    ) as half:
+        half.send(b"one", local=lambda: "commit", half_id="one")
+        half.send(b"two", local=lambda: "rollback", half_id="two")
+        half.send(b"three", local=lambda: "unknown")
+        half.decide("two", "commit")  # too late
+
+
+def _wait_for_series(scraped: ScrapedBroker, wanted: dict[str, float]) -> dict[str, float]:
+    deadline = time.monotonic() + HANG_S
+    while True:
+        series = scraped.scrape()
+        values = {name: series[name] for name in wanted}
+        if values == wanted:
+            return series
+        assert time.monotonic() < deadline, values
+        time.sleep(0.02)
 
 
 def test_time_lag_is_the_age_of_the_record_at_the_committed_offset(scraped: ScrapedBroker) -> None:

@@ -77,6 +77,24 @@ class TransactionScenarios:
             assert worker.read(*tp) == ["0", "2", "5"]
             assert worker.read(*tp, isolation="read_uncommitted") == list("012345")
 
+    def test_a_delay_counts_from_the_commit_and_an_abort_forgets(
+        self, transaction_broker: BrokerUnderTest, harness: TransactionHarness
+    ) -> None:
+        topic = new_topic(transaction_broker, partitions=1, penstock__delayed__messages="true")
+        worker = harness.take().open(new_name())
+        for value, ends_well in (("aborted", False), ("committed", True)):
+            worker.begin()
+            worker.send(topic, 0, f"{value} at once")
+            worker.send(topic, 0, f"{value} later", f"{value} with it", delay_ms=SHORT_MS)
+            ended_s = time.monotonic()
+            worker.commit() if ends_well else worker.abort()
+        wanted = ["committed at once", "committed later", "committed with it"]
+        deadline = time.monotonic() + PATIENCE_S
+        while len(read := worker.read(topic, 0)) < len(wanted):
+            assert time.monotonic() < deadline, read
+        assert time.monotonic() - ended_s >= SHORT_MS / 1000
+        assert read == wanted
+
     def test_a_transaction_left_open_by_a_crash_is_aborted_when_its_id_is_reused(
         self, transaction_broker: BrokerUnderTest, harness: TransactionHarness
     ) -> None:

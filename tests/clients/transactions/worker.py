@@ -42,7 +42,8 @@ class Adapter(Protocol):
 
     def begin(self) -> None: ...
 
-    def send(self, topic: str, partition: int, values: Sequence[str]) -> None: ...
+    def send(self, topic: str, partition: int, values: Sequence[str], delay_ms: int) -> None:
+        """`delay_ms`: 0, or how long after the commit they are delivered."""
 
     def commit(self) -> None: ...
 
@@ -62,6 +63,10 @@ class Adapter(Protocol):
 
     def close(self) -> None:
         """Closes both, as a regular shutdown does; the next command may open others."""
+
+
+def delay_headers(delay_ms: int) -> list[tuple[str, bytes]]:
+    return [("penstock-delay-ms", b"%d" % delay_ms)] if delay_ms else []
 
 
 def answer(adapter: Adapter, command: dict[str, Any]) -> dict[str, Any]:

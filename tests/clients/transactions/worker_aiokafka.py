@@ -12,7 +12,13 @@ from aiokafka import (  # type: ignore[import-untyped]
     TopicPartition,
 )
 from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
-from tests.clients.transactions.worker import INSTANCE, TAKE_MOST, ClientFailed, Taken
+from tests.clients.transactions.worker import (
+    INSTANCE,
+    TAKE_MOST,
+    ClientFailed,
+    Taken,
+    delay_headers,
+)
 
 POLL_MS = 200
 
@@ -41,10 +47,14 @@ class Worker:
     def begin(self) -> None:
         self._run(lambda: self._producer.begin_transaction())
 
-    def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
+    def send(self, topic: str, partition: int, values: Sequence[str], delay_ms: int) -> None:
+        headers = delay_headers(delay_ms)
+
         async def send() -> None:
             sent = [
-                await self._producer.send(topic, value.encode(), partition=partition)
+                await self._producer.send(
+                    topic, value.encode(), partition=partition, headers=headers
+                )
                 for value in values
             ]
             await asyncio.gather(*sent)

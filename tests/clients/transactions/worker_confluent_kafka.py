@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from tests.clients.transactions.worker import INSTANCE, TAKE_MOST, ClientFailed, Taken
+from tests.clients.transactions.worker import (
+    INSTANCE,
+    TAKE_MOST,
+    ClientFailed,
+    Taken,
+    delay_headers,
+)
 
 TIMEOUT_S = 180.0
 
@@ -32,7 +38,8 @@ class Worker:
     def begin(self) -> None:
         self._step(lambda producer: producer.begin_transaction())
 
-    def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
+    def send(self, topic: str, partition: int, values: Sequence[str], delay_ms: int) -> None:
+        headers: list[tuple[str, str | bytes | None]] = [*delay_headers(delay_ms)]
         failures: list[KafkaError] = []
         producer = self._get_producer()
         for value in values:
@@ -40,6 +47,7 @@ class Worker:
                 topic,
                 value,
                 partition=partition,
+                headers=headers,
                 on_delivery=lambda error, _: failures.append(error) if error else None,
             )
         left = producer.flush(TIMEOUT_S)

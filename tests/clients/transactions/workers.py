@@ -47,8 +47,8 @@ class Worker:
     def begin(self) -> None:
         self.ask("begin")
 
-    def send(self, topic: str, partition: int, *values: str) -> None:
-        self.ask("send", topic=topic, partition=partition, values=values)
+    def send(self, topic: str, partition: int, *values: str, delay_ms: int = 0) -> None:
+        self.ask("send", topic=topic, partition=partition, values=values, delay_ms=delay_ms)
 
     def commit(self) -> None:
         self.ask("commit")

@@ -93,8 +93,13 @@ public final class TransactionWorker {
         String topic = order.get("topic").asText();
         int partition = order.get("partition").asInt();
         List<Future<?>> sent = new ArrayList<>();
+        String delayMs = order.get("delay_ms").asText();
         for (JsonNode value : order.get("values")) {
-            sent.add(producer.send(new ProducerRecord<>(topic, partition, null, value.asText())));
+            var record = new ProducerRecord<String, String>(topic, partition, null, value.asText());
+            if (!delayMs.equals("0")) {
+                record.headers().add("penstock-delay-ms", delayMs.getBytes());
+            }
+            sent.add(producer.send(record));
         }
         producer.flush();
         for (Future<?> each : sent) {
