@@ -8,6 +8,7 @@ import sys
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 DELAY_MS = 500
+PAUSE_S = 0.05  # between transactions, because others send, too
 
 
 def main(servers: str, topic: str, name: str, transactions: int, messages: int) -> None:
@@ -26,6 +27,7 @@ def main(servers: str, topic: str, name: str, transactions: int, messages: int) 
         while not is_committed:
             is_committed = run_transaction(producer, topic, transaction, messages)
         print(f"committed {transaction}", flush=True)
+        producer.poll(PAUSE_S)
 
 
 def run_transaction(producer: Producer, topic: str, transaction: str, messages: int) -> bool:

@@ -115,6 +115,7 @@ def _send(cluster: Cluster, transactions: "_Transactions") -> dict[int, _Sent]:
             "linger.ms": 5,
             "log_level": 0,
             "message.timeout.ms": HANG_S * 1000,
+            "queue.buffering.max.messages": 10_000,  # those behind a kill are due later
         }
     )
 

@@ -31,6 +31,7 @@ from penstock.protocol.frames import MAX_FRAME_BYTES
 from penstock.protocol.produce_request import ProduceRequest, read_produce_request
 from penstock.purgatory.delayed_operations import WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import AppendOrigin
 
@@ -55,11 +56,17 @@ def produce(request: Request, services: "Services") -> None:
         return
     produced = read_produce_request(request.message, request.version, request.budget)
     batches, refused, is_transactional = _sort_out(request, services, produced)
-    if services.replicas.half_topics:
+    replicas = services.replicas
+    write = _write
+    if replicas.half_topics or replicas.delayed_topics:
+        has_half, has_delayed = _find_looked_into(replicas, produced)
+        write = _divide_and_write if has_delayed else _write
+    else:
+        has_half = False
+    if has_half:
         from penstock.apis.data.half_produce import refuse_what_is_no_half
 
         batches, refused = refuse_what_is_no_half(request, services, batches, refused)
-    write = _divide_and_write if services.replicas.delayed_topics else _write
     if is_transactional:
         # Imported lazily, so that start-up does not wait for it.
         from penstock.apis.data.transactional_produce import write_verified
@@ -70,6 +77,19 @@ def produce(request: Request, services: "Services") -> None:
     write(request, services, produced, batches, refused)
 
 
+def _find_looked_into(replicas: ReplicaManager, produced: ProduceRequest) -> tuple[bool, bool]:
+    """Whether the request has half topics, and topics with delayed messages. There are some here,
+    but the others pay no more than this for them."""
+    has_half = has_delayed = False
+    half_topics, delayed_topics = replicas.half_topics, replicas.delayed_topics
+    for topic, _ in produced.topics:
+        if topic in half_topics:
+            has_half = True
+        elif topic in delayed_topics:
+            has_delayed = True
+    return has_half, has_delayed
+
+
 def _divide_and_write(
     request: Request,
     services: "Services",
@@ -77,10 +97,7 @@ def _divide_and_write(
     batches: Batches,
     refused: Refusals,
 ) -> None:
-    """There are topics with delayed messages: perhaps the request is for them."""
-    if not any(tp.topic in services.replicas.delayed_topics for tp, _ in batches):
-        _write(request, services, produced, batches, refused)
-        return
+    """The request has topics with delayed messages."""
     from penstock.apis.data.divided_produce import write_divided
 
     write = partial(_write, request, services)
