@@ -348,7 +348,10 @@ class Harness(Recreation):
         self._run(job)
         if self.log.failure is None and self.log is log:
             self.model.checkpointed_start = self.log.log_start_offset
-            self._settle_deletion()
+            self._settle_checkpointed()
+
+    def _settle_checkpointed(self) -> None:
+        self._settle_deletion()
 
     def advance(self) -> None:
         offset = self.random.randint(self.model.start, self.model.end + 2)

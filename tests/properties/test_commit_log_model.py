@@ -20,8 +20,9 @@ LEAST_SHARES = {
 }
 
 # Seeds that once found a bug: a snapshot of producers that outlived a truncation, live bytes in a
-# file that was gone, and a round that took a file's name for durable while another was to sync it.
-REGRESSIONS = [6, 7, 10, 33, 38, 44, 55, 57, 66, 148, 171]
+# file that was gone, a round that took a file's
+# name for durable while another was to sync it, and a sync that followed a failed one.
+REGRESSIONS = [6, 7, 10, 33, 38, 44, 55, 57, 66, 148, 171, 1129, 1164, 5849]
 
 RecordFigure = Callable[[str, int], None]
 

@@ -4,6 +4,7 @@ A job visits the owner thread to read logs in memory, and touches files off it. 
 checkpoint is written only after all that its states tell of is durable.
 """
 
+from collections.abc import Set
 from functools import partial
 from typing import NamedTuple
 
@@ -20,9 +21,6 @@ from penstock.storage.commit_log.state_checkpoint import (
 )
 from penstock.storage.engine import OnOwner
 
-# Fewer entries than this are written into the checkpoint instead of the partition's own file,
-# because each file costs a sync.
-LEAST_SAVED_ENTRIES = 64
 _LOGS_A_VISIT = 100
 
 
@@ -41,7 +39,6 @@ class StateCheckpointJob:
     def __init__(self, directory: CommitLogDirectory, disk: Disk) -> None:
         self._directory = directory
         self._disk = disk
-        self._replaced: list[str] = []  # queue files that no later checkpoint names
 
     def run(self, on_owner: OnOwner) -> None:
         directory = self._directory
@@ -57,19 +54,22 @@ class StateCheckpointJob:
         begun = on_owner(self._begin)
         for log in begun.logs:
             self._save_queue(log, on_owner)
-        parts: list[bytes] = []
+        parts: list[tuple[str, bytes]] = []
         for start in range(0, len(begun.logs), _LOGS_A_VISIT):
             logs = begun.logs[start : start + _LOGS_A_VISIT]
             parts += on_owner(partial(self._encode, logs))
         share = on_owner(directory.flusher.share)
         self._sync(share, on_owner)
         content = encode_checkpoint(
-            begun.replay_from, share.end, begun.next_number, begun.endings, parts
+            begun.replay_from,
+            share.end,
+            begun.next_number,
+            begun.endings,
+            [content for _, content in parts],
         )
         write_checkpoint(self._disk, directory.path, content)
         on_owner(partial(self._end, begun.replay_from))
-        for path in self._replaced:
-            self._disk.unlink(path)
+        remove_queues(self._disk, directory.queue_folder, {name for name, _ in parts})
 
     def _begin(self) -> _Begun:
         directory = self._directory
@@ -96,7 +96,7 @@ class StateCheckpointJob:
     # -- queues ----------------------------------------------------------------------------
 
     def _save_queue(self, log: CommitLogPartition, on_owner: OnOwner) -> None:
-        if log.queue.unsaved_count < LEAST_SAVED_ENTRIES:
+        if log.queue.unsaved_count < self._directory.queue_limits.least_saved:
             return  # read off the owner thread: a stale count only delays the save
         save = on_owner(partial(self._plan, log))
         if save is None:
@@ -109,33 +109,39 @@ class StateCheckpointJob:
             self._disk.close(descriptor)
         if save.is_new:
             self._disk.sync_directory(self._directory.queue_folder)
-        replaced = on_owner(partial(self._finish, log, save))
-        if replaced is not None:
-            self._replaced.append(replaced)
+        on_owner(partial(self._finish, log, save, save.crc))
 
     def _plan(self, log: CommitLogPartition) -> QueueSave | None:
         if log.is_retired:
             return None
-        return log.queue.plan_save(self._directory.new_queue_path(log))
+        directory = self._directory
+        return log.queue.plan_save(directory.new_queue_path(log), directory.queue_limits)
 
-    def _finish(self, log: CommitLogPartition, save: QueueSave) -> str | None:
-        if log.is_retired:
-            return save.path if save.is_new else None
-        log.is_changed = True
-        return log.queue.end_save(save)
+    def _finish(self, log: CommitLogPartition, save: QueueSave, crc: int) -> None:
+        if not log.is_retired:
+            log.is_changed = True
+            log.queue.end_save(save, crc)
 
-    def _encode(self, logs: list[CommitLogPartition]) -> list[bytes]:
+    def _encode(self, logs: list[CommitLogPartition]) -> list[tuple[str, bytes]]:
         applied = self._directory.commit_log.written_end
-        encoded: list[bytes] = []
+        encoded: list[tuple[str, bytes]] = []
         for log in logs:
             if log.is_retired:
                 continue
-            if log.is_changed or not log.encoded_state:
+            if log.is_changed or not log.encoded_state[1]:
                 log.take_snapshot()
                 log.encoded_state = encode_partition(log, applied)
                 log.is_changed = False
             encoded.append(log.encoded_state)
         return encoded
+
+
+def remove_queues(disk: Disk, folder: str, named: Set[str]) -> None:
+    """Remove the queue files that the checkpoint on disk does not name, so that no later one
+    does."""
+    for entry in disk.list(folder):
+        if entry.name not in named:
+            disk.unlink(f"{folder}/{entry.name}")
 
 
 class HighWatermarkJob:

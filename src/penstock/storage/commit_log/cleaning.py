@@ -23,6 +23,7 @@ from penstock.storage.errors import LogFenced
 from penstock.storage.handles import Lease
 
 _ENTRIES_A_VISIT = 5_000
+_STATES_A_VISIT = 100
 _MOVED_BYTES = 1 << 18  # of one frame and so of one visit
 
 
@@ -62,7 +63,11 @@ class CleaningJob:
     # -- removing --------------------------------------------------------------------------
 
     def _remove_dead(self, on_owner: OnOwner) -> None:
-        dead = on_owner(self._take_dead)
+        dead = on_owner(self._find_dead)
+        for file in dead:
+            while on_owner(partial(self._directory.carry_states, file, _STATES_A_VISIT)):
+                pass
+            on_owner(partial(self._directory.carry_endings, file))
         if not dead:
             return
         share = on_owner(self._directory.flusher.share)
@@ -72,12 +77,8 @@ class CleaningJob:
             self._disk.unlink(file.handle.path)
         self._disk.sync_directory(self._directory.commit_log.folder)
 
-    def _take_dead(self) -> list[CommitLogFile]:
-        directory = self._directory
-        dead = [file for file in self._sealed() if not file.live_bytes]
-        for file in dead:
-            directory.carry_forward(file)
-        return dead
+    def _find_dead(self) -> list[CommitLogFile]:
+        return [file for file in self._sealed() if not file.live_bytes]
 
     def _sealed(self) -> list[CommitLogFile]:
         """The files that no replay from the checkpoint reads."""

@@ -6,7 +6,8 @@ and every byte below `durable_end` survives a power cut.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from threading import Lock
 
 from penstock.io.disk import APPEND, CREATE, Buffer, Disk, write_fully
 from penstock.storage.commit_log.frames import encode_frame, frame_bytes
@@ -52,6 +53,8 @@ class CommitLog:
         self._handles = handles
         self._file_bytes = file_bytes
         self._write = disk.write
+        self._syncing = Lock()
+        self._sync_error: OSError | None = None  # the first one, which ends the commit log
         self._staged: list[Buffer] = []
         self._staged_bytes = 0
 
@@ -157,12 +160,30 @@ class CommitLog:
 
     def sync_now(self) -> None:
         """Make everything written durable, in the caller's thread."""
-        for file in self.files_from(self.durable_end):
-            self._disk.sync(self._handles.descriptor(file.handle))
-        if self.files_named < self.files_made:
-            self._disk.sync_directory(self.folder)
-            self.files_named = self.files_made
+        handles = [file.handle for file in self.files_from(self.durable_end)]
+        has_names = self.files_named < self.files_made
+        lease = self._handles.lease(*handles)
+        try:
+            self.sync(map(self._handles.descriptor, handles), self.folder if has_names else None)
+        finally:
+            lease.release()
+        self.files_named = self.files_made
         self.durable_end = self.written_end
+
+    def sync(self, descriptors: Iterable[int], folder: str | None) -> None:
+        """Sync files, and the names in the folder. From any thread, one at a time: after a failed
+        sync the kernel may have dropped what it could not write, and report the next as done."""
+        with self._syncing:
+            if self._sync_error is not None:
+                raise self._sync_error
+            try:
+                for descriptor in descriptors:
+                    self._disk.sync(descriptor)
+                if folder is not None:
+                    self._disk.sync_directory(folder)
+            except OSError as error:
+                self._sync_error = error
+                raise
 
     def forget_staged(self) -> None:
         self._staged.clear()

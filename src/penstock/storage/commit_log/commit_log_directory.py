@@ -10,6 +10,7 @@ from penstock.io.disk import CREATE, Buffer, Disk
 from penstock.logs.event_logger import EventLogger
 from penstock.model.ids import Offset, TopicPartition
 from penstock.storage.commit_log.commit_log import COMMIT_LOG_FOLDER, CommitLog, CommitLogFile
+from penstock.storage.commit_log.consume_queue import QueueLimits, name_queue
 from penstock.storage.commit_log.flush_rounds import CommitLogFlusher
 from penstock.storage.commit_log.frames import (
     LAST_OFFSET,
@@ -56,10 +57,11 @@ class CommitLogDirectory:
         self.endings: dict[int, list[tuple[int, FrameEnding]]] = {}
         self.checkpointed_end = 0  # a replay begins here, by the checkpoint on disk
         self.next_generation = 0  # of queue files
+        self.queue_limits = QueueLimits()
         self.was_aborted = False  # the last stop was no clean one
         self.commit_log = CommitLog(disk, handles, f"{self.path}/{COMMIT_LOG_FOLDER}", file_bytes)
         self.flusher = CommitLogFlusher(
-            self.commit_log, disk, handles, background, post, self.fail, times
+            self.commit_log, handles, background, post, self.fail, times
         )
         self.queue_folder = f"{self.path}/{QUEUE_FOLDER}"
         self._disk = disk
@@ -210,11 +212,20 @@ class CommitLogDirectory:
         self.write()
         return bool(moved)
 
-    def carry_forward(self, file: CommitLogFile) -> None:
-        """Write again what a replay of everything needs of a file that is about to go."""
-        for log in self.logs.values():
-            if log.failure is None and file.base <= log.state_frame < file.end:
-                self.write_state(log)
+    def carry_states(self, file: CommitLogFile, at_most: int) -> bool:
+        """Write again the states of logs that a replay of everything would create by this file;
+        True if there may be more."""
+        begun = [
+            log
+            for log in self.logs.values()
+            if log.failure is None and file.base <= log.state_frame < file.end
+        ]
+        for log in begun[:at_most]:
+            self.write_state(log)
+        return len(begun) > at_most
+
+    def carry_endings(self, file: CommitLogFile) -> None:
+        """Write again what ends batches of older files, as long as there are any."""
         has_older = any(other.base < file.base for other in self.commit_log.files)
         taken = self._take_endings(file)
         for _, ending in taken if has_older else ():
@@ -240,7 +251,7 @@ class CommitLogDirectory:
 
     def new_queue_path(self, log: CommitLogPartition) -> str:
         self.next_generation += 1
-        return f"{self.queue_folder}/{log.number:010d}.{self.next_generation:010d}"
+        return f"{self.queue_folder}/{name_queue(log.number, self.next_generation)}"
 
 
 def _is_covered(older: FrameEnding, newer: FrameEnding) -> bool:

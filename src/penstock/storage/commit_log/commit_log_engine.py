@@ -330,7 +330,7 @@ class CommitLogEngine:
     # -- jobs ------------------------------------------------------------------------------
 
     def due_jobs(self, now_ms: int) -> Sequence[Job]:
-        """The caller may run the jobs one after the other or in parallel."""
+        """The caller runs the jobs one after the other."""
         config = self._config
         jobs: list[Job] = []
         self._flush_overdue(now_ms)
@@ -404,8 +404,8 @@ class CommitLogEngine:
         self._release_logs()
 
     def _close_directory(self, directory: CommitLogDirectory) -> bool:
-        job = StateCheckpointJob(directory, self._disk)
-        job.run(lambda function: function())
+        for job in (HighWatermarkJob(directory), StateCheckpointJob(directory, self._disk)):
+            job.run(lambda function: function())
         return directory.failure is None
 
     def _release_logs(self) -> None:

@@ -31,6 +31,7 @@ _RUN_BYTES = 1 << 18  # rewritten as one frame
 
 
 class _CleanedRun(NamedTuple):
+    first: int  # offset after the previous run, so that the runs of passes cover one another
     entries: list[QueueEntry]
     kept: list[Buffer]
 
@@ -79,8 +80,10 @@ def measure_queue(log: CommitLogPartition, now_ms: int) -> Cleanable:
     dirty_bytes = sum(entry.size for entry in queue.entries(dirty, stop))
     total_bytes = log.size_bytes - sum(entry.size for entry in queue.entries(stop, queue.end))
     horizon_ms = log.delete_horizon_ms
+    # A truncation may have cut the end of a transaction: what was clean is undecided again.
+    is_decided = end_offset >= first_dirty
     return Cleanable(
-        int(stop > queue.first),
+        int(stop > queue.first and is_decided),
         first_dirty,
         max(end_offset, first_dirty),
         max(0, total_bytes - dirty_bytes),
@@ -190,8 +193,8 @@ class QueueCompactionJob:
         if not self._is_current(plan):
             raise _Overtaken
         log = self._log
-        first, last = run.entries[0].base_offset, run.entries[-1].last_offset
-        if first < log.log_start_offset:
+        first, last = run.first, run.entries[-1].last_offset
+        if run.entries[0].base_offset < log.log_start_offset:
             raise _Overtaken
         ending = FrameEnding(FrameKind.COMPACTED, log.number, first, last, log.home.commit_log.end)
         position = log.write_frame(FrameKind.COMPACTED, ending.encode() + b"".join(run.kept))
@@ -224,7 +227,7 @@ class QueueCompactionJob:
             now_ms=self._now_ms,
             delete_retention_ms=self._log.config.delete_retention_ms,
         )
-        run = _CleanedRun([], [])
+        run = _CleanedRun(0, [], [])
         has_changed, size = False, 0
         for entry, header, content in self._scan(
             plan, plan.start_offset, keys.end_offset, on_owner
@@ -238,7 +241,7 @@ class QueueCompactionJob:
             if size >= _RUN_BYTES:
                 if has_changed:
                     on_owner(partial(self._install, plan, run))
-                run, has_changed, size = _CleanedRun([], []), False, 0
+                run, has_changed, size = _CleanedRun(entry.next_offset, [], []), False, 0
         if has_changed:
             on_owner(partial(self._install, plan, run))
         on_owner(partial(self._finish, plan, keys.end_offset, batch_filter.next_horizon_ms))

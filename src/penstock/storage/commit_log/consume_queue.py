@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.protocol.checksum import crc32c
 from penstock.storage.handles import Handles, MappedFile
 
 ENTRY = Struct(">qiqiq")
 ENTRY_BYTES = ENTRY.size
-# A queue file is written anew once this many of its first entries, and half of it, are dropped.
-_LEAST_DROPPED = 4096
 _CHUNK_ENTRIES = 64  # copied at a time by a reader
 
 
@@ -43,6 +42,28 @@ class QueueFile(NamedTuple):
 
     path: str
     entry_count: int  # that are valid; there may be more
+    crc: int  # CRC-32C of those
+
+
+def name_queue(number: int, generation: int) -> str:
+    """The file of a partition's queue; a generation is never used again."""
+    return f"{number:010d}.{generation:010d}"
+
+
+def find_generation(name: str) -> int:
+    """As in the name of a queue's file; 0 if it is none."""
+    number, _, generation = name.partition(".")
+    return int(generation) if number.isdecimal() and generation.isdecimal() else 0
+
+
+class QueueLimits(NamedTuple):
+    """When a checkpoint writes the file of a queue."""
+
+    # Fewer new entries than this are written into the checkpoint instead, because each file costs
+    # a sync.
+    least_saved: int = 64
+    # The file is written anew once this many of its first entries, and half of it, are dropped.
+    least_dropped: int = 4096
 
 
 class QueueSave(NamedTuple):
@@ -54,6 +75,11 @@ class QueueSave(NamedTuple):
     start: int  # index of the file's first entry
     stop: int  # index after its last one
     version: int
+    crc_before: int  # of what the file has already
+
+    @property
+    def crc(self) -> int:
+        return crc32c(self.content, self.crc_before)
 
 
 class ConsumeQueue:
@@ -204,7 +230,12 @@ class ConsumeQueue:
     @property
     def saved(self) -> QueueFile | None:
         """The file, and how many of its entries are valid."""
-        return None if self._saved is None else self._saved._replace(entry_count=self._saved_count)
+        if self._saved is not None and self._saved.entry_count != self._saved_count:
+            content = memoryview(self._content())[: self._saved_count * ENTRY_BYTES]
+            crc = crc32c(content)
+            content.release()  # so that the map can be closed
+            return QueueFile(self._saved.path, self._saved_count, crc)
+        return self._saved
 
     @property
     def unsaved(self) -> bytes:
@@ -216,34 +247,35 @@ class ConsumeQueue:
     def unsaved_count(self) -> int:
         return self.end - max(self.first, self._saved_count)
 
-    def plan_save(self, new_path: str) -> QueueSave:
+    def plan_save(self, new_path: str, limits: QueueLimits) -> QueueSave:
         """What to write so that the file holds every entry of now.
 
         Entries that a checkpoint on disk counts on are never written over.
         """
         saved, count = self._saved, self._saved_count
         is_stale = self._is_file_stale or saved is None or saved.entry_count != count
-        if is_stale or (self.first > _LEAST_DROPPED and self.first > self.end // 2):
+        if is_stale or (self.first > limits.least_dropped and self.first > self.end // 2):
             content = self._read(self.first, self.end)
-            return QueueSave(new_path, True, content, self.first, self.end, self.version)
+            return QueueSave(new_path, True, content, self.first, self.end, self.version, 0)
         assert saved is not None
-        return QueueSave(saved.path, False, bytes(self._tail), 0, self.end, self.version)
+        content, crc = bytes(self._tail), saved.crc
+        return QueueSave(saved.path, False, content, 0, self.end, self.version, crc)
 
-    def end_save(self, save: QueueSave) -> str | None:
-        """The file has the planned content; returns the path of the file that it replaces, if any.
+    def end_save(self, save: QueueSave, crc: int) -> None:
+        """The file has the planned content, and all of it this CRC.
 
         Entries appended meanwhile stay in memory. After any other change the save is forgotten.
         """
         if save.version != self.version:
             self._is_file_stale = self._is_file_stale or not save.is_new
-            return save.path if save.is_new else None
-        replaced = self._saved.path if self._saved is not None and save.is_new else None
+            return
         kept = self._read(save.stop, self.end)
         self.release()
         count = save.stop - save.start
-        self._saved = QueueFile(save.path, count)
+        self._saved = QueueFile(save.path, count, crc)
         self._file, self._saved_count = MappedFile(save.path), count
         self._tail = bytearray(kept)
-        self.first, self.end = self.first - save.start, self.end - save.start
+        if save.start:
+            self.first, self.end = self.first - save.start, self.end - save.start
+            self.version += 1  # indexes found before are void
         self._is_file_stale = False
-        return replaced

@@ -8,7 +8,6 @@ from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
-from penstock.io.disk import Disk
 from penstock.model.ids import Offset
 from penstock.model.slices import Releasable
 from penstock.storage.commit_log.commit_log import CommitLog
@@ -37,7 +36,6 @@ class CommitLogFlusher:
     def __init__(
         self,
         commit_log: CommitLog,
-        disk: Disk,
         handles: Handles,
         background: Background,
         post: Callable[[Callable[[], None]], None],
@@ -46,7 +44,6 @@ class CommitLogFlusher:
     ) -> None:
         self.dirty: dict[CommitLogPartition, None] = {}  # appended to since the last round
         self._commit_log = commit_log
-        self._disk = disk
         self._handles = handles
         self._background = background
         self._post = post
@@ -54,6 +51,9 @@ class CommitLogFlusher:
         self._times = times
         self._waiting: dict[CommitLogPartition, Callers] = {}
         self._is_running = False
+        # Rounds and jobs overlap: what one has taken, the next takes too, so that no caller waits
+        # for a round that has nothing for it.
+        self._unsettled: list[FlushShare] = []
 
     def request(self, log: CommitLogPartition, upto: Offset, done: Done) -> None:
         self._waiting.setdefault(log, []).append((upto, done))
@@ -83,7 +83,8 @@ class CommitLogFlusher:
         commit_log = self._commit_log
         files = list(commit_log.files_from(commit_log.durable_end))
         lease = self._handles.lease(*(file.handle for file in files))
-        logs = {log: (log.log_end_offset, log.generation) for log in self.dirty}
+        unsettled = (log for share in self._unsettled for log in share.logs)
+        logs = {log: (log.log_end_offset, log.generation) for log in (*unsettled, *self.dirty)}
         self.dirty = {}
         for log in logs:
             log.dirty_since_ms = None
@@ -91,7 +92,7 @@ class CommitLogFlusher:
         is_named = commit_log.files_named == commit_log.files_made
         folder = None if is_named else commit_log.folder
         size_bytes = commit_log.written_end - commit_log.durable_end
-        return FlushShare(
+        share = FlushShare(
             commit_log.written_end,
             tuple(self._handles.descriptor(file.handle) for file in files),
             folder,
@@ -100,12 +101,11 @@ class CommitLogFlusher:
             logs,
             size_bytes,
         )
+        self._unsettled.append(share)
+        return share
 
     def sync(self, share: FlushShare) -> None:
-        for descriptor in share.descriptors:
-            self._disk.sync(descriptor)
-        if share.folder is not None:
-            self._disk.sync_directory(share.folder)
+        self._commit_log.sync(share.descriptors, share.folder)
 
     def _sync(self, share: FlushShare) -> None:
         error: OSError | None = None
@@ -126,6 +126,7 @@ class CommitLogFlusher:
     def settle(self, share: FlushShare, error: OSError | None) -> None:
         """The share is durable, or the directory has failed: the kernel may have dropped data."""
         share.lease.release()
+        self._unsettled = [other for other in self._unsettled if other is not share]
         if error is not None:
             self._on_failed(error)
         else:

@@ -97,7 +97,7 @@ class PartitionEntries:
         self.segment_first_ms = NO_TIMESTAMP
         self.opened_ms = now_ms  # the age of records without timestamps counts from here
         self.is_changed = True  # since its state was last encoded
-        self.encoded_state = b""
+        self.encoded_state: tuple[str, bytes] = ("", b"")  # name of the queue's file, content
         self.aborted_txns: list[AbortedTxn] = []
         self.snapshots: list[ProducersAt] = []
         self._disk = disk

@@ -7,13 +7,20 @@ the torn end of the log, which is cut there. Without a usable checkpoint everyth
 from collections.abc import Callable
 
 from penstock.config.log_config import LogConfig
-from penstock.io.disk import APPEND, Disk
+from penstock.io.disk import APPEND, Disk, read_fully
 from penstock.logs.event_logger import EventLogger
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import BatchHeader, check_header, iter_headers
+from penstock.protocol.checksum import crc32c
 from penstock.storage.commit_log.commit_log import CommitLogFile
 from penstock.storage.commit_log.commit_log_directory import CommitLogDirectory
-from penstock.storage.commit_log.consume_queue import ENTRY_BYTES, ConsumeQueue, QueueEntry
+from penstock.storage.commit_log.consume_queue import (
+    ENTRY_BYTES,
+    ConsumeQueue,
+    QueueEntry,
+    QueueFile,
+    find_generation,
+)
 from penstock.storage.commit_log.frame_scan import FrameScan, ScannedFrame
 from penstock.storage.commit_log.frames import (
     ALIGNMENT,
@@ -79,14 +86,19 @@ class CommitLogReplay:
     def run(self) -> None:
         commit_log = self._commit_log
         commit_log.load()
+        # A queue is never written to a file that is there.
+        self._directory.next_generation = self._newest_generation()
         checkpoint = self._read_checkpoint()
         start, recovery_point = 0, 0
-        if checkpoint is not None:
+        if checkpoint is not None and self._check_queues(checkpoint):
             start, recovery_point = checkpoint.replay_from, checkpoint.durable_end
             self._load(checkpoint)
         elif commit_log.files:
             self._is_full = True
             start, recovery_point = commit_log.files[0].base, commit_log.files[-1].base
+            if checkpoint is not None:
+                recovery_point = max(recovery_point, checkpoint.durable_end)
+                self._directory.next_number = checkpoint.next_number
         self._replay(start, recovery_point)
         end = max(start, recovery_point, commit_log.written_end)
         if not commit_log.files or commit_log.written_end < end:
@@ -99,6 +111,45 @@ class CommitLogReplay:
         except MalformedCheckpoint as error:
             self._logger.warning("checkpoint_damaged", f"{error}; replaying the whole commit log")
             return None
+
+    # -- consume queues --------------------------------------------------------------------
+
+    def _check_queues(self, checkpoint: StateCheckpoint) -> bool:
+        """Whether all files of queues are whole. The commit log has all that is in them.
+
+        Entries have no CRC of their own, and a reader takes them for true.
+        """
+        for state, record in checkpoint.partitions:
+            file, _ = record.open(self._directory.queue_folder)
+            problem = "" if file is None else self._find_queue_problem(file)
+            if problem:
+                self._logger.warning(
+                    "consume_queue_damaged",
+                    f"the consume queue of {state.tp} {problem}; replaying the whole commit log",
+                )
+                return False
+        return True
+
+    def _newest_generation(self) -> int:
+        entries = self._disk.list(self._directory.queue_folder)
+        return max((find_generation(entry.name) for entry in entries), default=0)
+
+    def _find_queue_problem(self, file: QueueFile) -> str:
+        """What is wrong with it, if anything; what was written after the checkpoint is cut."""
+        try:
+            descriptor = self._disk.open(file.path, APPEND)
+        except FileNotFoundError:
+            return "is gone"
+        try:
+            wanted = file.entry_count * ENTRY_BYTES
+            if self._disk.size(descriptor) > wanted:
+                self._disk.truncate(descriptor, wanted)
+            content = read_fully(self._disk, descriptor, wanted, 0)
+        finally:
+            self._disk.close(descriptor)
+        if len(content) < wanted:
+            return f"has {len(content)} bytes, {wanted} expected"
+        return "" if crc32c(content) == file.crc else "does not match its CRC"
 
     # -- the checkpoint --------------------------------------------------------------------
 
@@ -115,9 +166,6 @@ class CommitLogReplay:
         log = self._make(state.number, state.tp)
         log.topic_id = state.topic_id
         file, first = record.open(self._directory.queue_folder)
-        if file is not None and not self._fit(file.path, file.entry_count):
-            self._lose_queue(log, state)
-            return
         log.adopt(state, make_queue(ConsumeQueue(self._handles, file, first), record), self._now_ms)
         self._marks[state.number] = state.high_watermark
         self._applied[state.number] = state.applied
@@ -127,29 +175,6 @@ class CommitLogReplay:
                 held.live_bytes += size
             else:
                 self._is_damaged = True
-
-    def _fit(self, path: str, count: int) -> bool:
-        """Cut what was written after the checkpoint; False if entries are gone."""
-        try:
-            size = self._disk.size_of(path)
-        except FileNotFoundError:
-            return False
-        if size > count * ENTRY_BYTES:
-            descriptor = self._disk.open(path, APPEND)
-            try:
-                self._disk.truncate(descriptor, count * ENTRY_BYTES)
-            finally:
-                self._disk.close(descriptor)
-        return size >= count * ENTRY_BYTES
-
-    def _lose_queue(self, log: CommitLogPartition, state: StoredPartition) -> None:
-        self._logger.warning(
-            "consume_queue_lost",
-            f"the consume queue of {state.tp} is gone or too short; the partition is missing, "
-            f"and its replica has to be fetched again",
-        )
-        del self._logs[state.number]
-        self.missing.add(state.tp)
 
     def _make(self, number: int, tp: TopicPartition) -> CommitLogPartition:
         log = CommitLogPartition(

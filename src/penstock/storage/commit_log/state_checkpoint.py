@@ -29,20 +29,27 @@ _HEAD = struct.Struct(">IIqqIII")  # CRC of the rest, version, then as in StateC
 _VERSION = 0
 _CRC_END = 4
 _ENDING = struct.Struct(">qBIqqq")
-_QUEUE = struct.Struct(">qq")  # valid entries of the file, index of the first live one
+# Valid entries of the file and their CRC, index of the first live one.
+_QUEUE = struct.Struct(">qIq")
 _LENGTH = struct.Struct(">I")
 
 
 class QueueRecord(NamedTuple):
     name: str  # of the file; empty: none
     entry_count: int
+    crc: int
     first: int
     unsaved: bytes  # entries after those of the file
 
     def open(self, folder: str) -> tuple[QueueFile | None, int]:
         if not self.name:
             return None, 0
-        return QueueFile(f"{folder}/{self.name}", self.entry_count), self.first
+        return QueueFile(f"{folder}/{self.name}", self.entry_count, self.crc), self.first
+
+
+class EncodedPartition(NamedTuple):
+    queue_name: str  # the file that the content names; empty: none
+    content: bytes
 
 
 class StateCheckpoint(NamedTuple):
@@ -53,18 +60,18 @@ class StateCheckpoint(NamedTuple):
     partitions: Sequence[tuple[StoredPartition, QueueRecord]]
 
 
-def encode_partition(log: PartitionEntries, applied: int) -> bytes:
+def encode_partition(log: PartitionEntries, applied: int) -> EncodedPartition:
     """A partition's part of the checkpoint, as it is now."""
     queue = log.queue
     saved = queue.saved
     if saved is None or queue.first >= saved.entry_count:
-        name, layout = b"", _QUEUE.pack(0, 0)
+        name, layout = b"", _QUEUE.pack(0, 0, 0)
     else:
         name = os.path.basename(saved.path).encode()
-        layout = _QUEUE.pack(saved.entry_count, queue.first)
+        layout = _QUEUE.pack(saved.entry_count, saved.crc, queue.first)
     state = encode_state(log.state(applied))
     parts = [_blob(state), _blob(name), layout, _blob(queue.unsaved)]
-    return b"".join(parts)
+    return EncodedPartition(os.fsdecode(name), b"".join(parts))
 
 
 def encode_checkpoint(
@@ -128,8 +135,8 @@ def _decode_ending(reader: StateReader) -> tuple[int, FrameEnding]:
 def _decode_partition(reader: StateReader) -> tuple[StoredPartition, QueueRecord]:
     state = decode_state(reader.blob())
     name = reader.blob().decode("ascii")
-    count, first = reader.fields(_QUEUE)
-    return state, QueueRecord(name, count, first, reader.blob())
+    count, crc, first = reader.fields(_QUEUE)
+    return state, QueueRecord(name, count, crc, first, reader.blob())
 
 
 def _blob(content: bytes) -> bytes:

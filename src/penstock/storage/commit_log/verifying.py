@@ -6,8 +6,9 @@ a note, because the next start cuts it.
 
 from collections.abc import Callable, Iterator
 
-from penstock.io.disk import READ, Disk
+from penstock.io.disk import READ, Disk, read_file
 from penstock.protocol.batch import BatchHeader, CorruptBatch, is_crc_valid, iter_headers
+from penstock.protocol.checksum import crc32c
 from penstock.storage.commit_log.commit_log import COMMIT_LOG_FOLDER, find_file_base
 from penstock.storage.commit_log.consume_queue import ENTRY_BYTES, ConsumeQueue, QueueEntry
 from penstock.storage.commit_log.frame_scan import FrameScan, ScannedFrame
@@ -124,9 +125,14 @@ class CommitLogCheck:
         path = folder if file is None else file.path
         if file is not None:
             self._findings.files += 1
-            size = self._disk.size_of(path) if self._disk.exists(path) else 0
-            if size < file.entry_count * ENTRY_BYTES:
-                message = f"{file.entry_count} entries of {state.tp} expected, {size} bytes there"
+            content = read_file(self._disk, path) or b""
+            wanted = file.entry_count * ENTRY_BYTES
+            if len(content) < wanted:
+                message = f"{wanted} bytes of {state.tp} expected, {len(content)} are there"
+                self._findings.problem("consume-queue", path, message)
+                return
+            if crc32c(content[:wanted]) != file.crc:
+                message = f"the entries of {state.tp} do not match their CRC"
                 self._findings.problem("consume-queue", path, message)
                 return
         handles = Handles(self._disk)
