@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
+from penstock.storage.verify import verify_directory
 from penstock.testing.embedded_broker import BrokerNotStarted
 
 pytestmark = pytest.mark.xdist_group("clients")
@@ -66,3 +70,34 @@ def test_a_broker_refuses_the_directory_of_another_engine(
         other.start()
     shared_broker.start()
     write(shared_broker, "t", RECORDS[:1])
+
+
+def test_log_convert_moves_a_stopped_broker_to_the_other_engine_and_back(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    broker = penstock.Broker(data=data)
+    with broker:
+        broker.create_topic("t", partitions=3)
+        write(broker, "t", RECORDS[:100])
+        refused = CliRunner().invoke(app, ["log", "convert", str(data), "--to", "commitlog"])
+        assert refused.exit_code == 1
+        assert "in use by another process" in refused.output
+    converted = CliRunner().invoke(app, ["log", "convert", str(data), "--to", "commitlog"])
+    assert converted.exit_code == 0, converted.output
+    shared = penstock.Broker(data=data, config={"storage.engine": "commitlog"})
+    with shared:
+        assert read(shared, "t", 100) == RECORDS[:100]
+        write(shared, "t", RECORDS[100:])
+    assert not list(data.glob("t-*"))
+    back = CliRunner().invoke(app, ["--json", "log", "convert", str(data), "--to", "segmented"])
+    assert back.exit_code == 0, back.output
+    assert json.loads(back.output)["engine"] == "segmented"
+    assert verify_directory(data).is_clean
+    with penstock.Broker(data=data) as broker:
+        # The group has committed what it read from the other engine.
+        assert read(broker, "t", 100) == RECORDS[100:]
+
+
+def test_log_convert_names_the_engines() -> None:
+    outcome = CliRunner().invoke(app, ["log", "convert", ".", "--to", "rocketmq"])
+    assert outcome.exit_code == 2
+    assert "give segmented or commitlog" in outcome.output

@@ -1,8 +1,11 @@
-"""`penstock log`: inspects the files of a log, without a broker. Reads only."""
+"""`penstock log`: inspects and converts the files of a log, without a broker."""
 
 import json
 import os
+import shutil
 import sys
+import time
+from dataclasses import asdict
 from typing import Annotated, NoReturn
 
 import typer
@@ -12,13 +15,15 @@ from penstock.cli.dump import Dump, DumpOptions
 from penstock.cli.dump_text import JsonView, TextView
 from penstock.cli.progress import byte_progress
 from penstock.io.disk import RealDisk
+from penstock.storage.conversion import COMMIT_LOG, SEGMENTED, Conversion, ConversionRefused
+from penstock.storage.errors import StorageError
 from penstock.storage.findings import LogFinding, LogFindings
 from penstock.storage.log_files import parse_name
 from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, verify_directory
 
 app = typer.Typer(
     add_completion=False,
-    help="Inspect log files; works without a broker, and beside a running one.\n\n"
+    help="Inspect and convert log files, without a broker; all but convert work beside one.\n\n"
     "Works on data directories of Penstock and of Kafka, because the formats are the same.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -56,6 +61,19 @@ Examples:
   penstock log verify data
   penstock log verify data/orders-0 --records
   penstock log verify data --json | jq 'select(.type == "problem")'
+"""
+
+_CONVERT_HELP = """Convert log directories to the other storage engine; their broker is stopped.
+
+Copies every partition within its directory, reads the copy again and compares every batch, and only
+then makes it the one that counts; needs as much free space as the directory holds. Offsets, epochs,
+producers, high watermarks, log start offsets and topic ids stay. A conversion that was interrupted
+leaves the directory to its engine: run it again. Afterwards set storage.engine of the broker.
+
+\b
+Examples:
+  penstock log convert data --to commitlog
+  penstock log convert /disk1/logs /disk2/logs --to segmented --json
 """
 
 
@@ -125,6 +143,55 @@ def verify(
     _show_summary(findings, with_records=records, as_json=as_json)
     if not findings.is_clean:
         raise typer.Exit(1)
+
+
+@app.command(help=_CONVERT_HELP)
+def convert(
+    ctx: typer.Context,
+    directories: Annotated[
+        list[str], typer.Argument(metavar="DIR", help="The broker's log directories, all of them.")
+    ],
+    engine: Annotated[str, typer.Option("--to", metavar="ENGINE", help="segmented or commitlog.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per directory instead of text.")
+    ] = False,
+) -> None:
+    if engine not in (SEGMENTED, COMMIT_LOG):
+        _fail(f"{engine} is no storage engine; give {SEGMENTED} or {COMMIT_LOG}", 2)
+    for directory in directories:
+        if not os.path.isdir(directory):
+            _fail(f"{directory} is not a directory; give one of the broker's log.dirs", 2)
+    for directory in directories:
+        _convert(directory, engine, as_json=wants_json(ctx, as_json))
+
+
+def _convert(directory: str, engine: str, *, as_json: bool) -> None:
+    size = _count(directory)
+    free = shutil.disk_usage(directory).free
+    if free < size:
+        _fail(f"{directory} holds {size:,} bytes and its disk has {free:,} left; make room", 1)
+    # Read to check, to copy and to compare, and so is the copy.
+    with byte_progress("converting", 4 * size) as progress:
+        conversion = Conversion(
+            RealDisk(),
+            os.path.abspath(directory),
+            engine,
+            now_ms=int(time.time() * 1000),
+            progress=progress,
+        )
+        try:
+            converted = conversion.run()
+        except (ConversionRefused, StorageError) as error:
+            _fail(str(error), 1)
+        except OSError as error:
+            _fail(f"{directory} was not converted: {error}; run the command again", 1)
+    if as_json:
+        typer.echo(json.dumps(asdict(converted)))
+        return
+    typer.echo(
+        f"{directory} is for storage.engine={engine} now: {converted.partitions:,} partitions, "
+        f"{converted.batches:,} batches, {converted.size_bytes:,} bytes"
+    )
 
 
 def _check_usable(path: str) -> None:

@@ -16,8 +16,8 @@ from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicP
 from penstock.model.slices import FileSlice, Releasable
 from penstock.storage.errors import StorageError
 from penstock.storage.flush_times import NO_FLUSHES, FlushStatistics
-from penstock.storage.leader_epoch_cache import OffsetAndEpoch
-from penstock.storage.producer_state_manager import ProducerStateManager
+from penstock.storage.leader_epoch_cache import EpochEntry, OffsetAndEpoch
+from penstock.storage.producer_state_manager import ProducerStateEntry, ProducerStateManager
 from penstock.storage.transaction_index import AbortedTxn
 
 Result = TypeVar("Result")
@@ -52,6 +52,16 @@ class DamagedBatch(NamedTuple):
 
     offset: Offset  # everything before it, from where the check began, is whole
     reason: str
+
+
+class LogBeginning(NamedTuple):
+    """How a log begins that is copied from another engine, before its batches are appended."""
+
+    tp: TopicPartition
+    topic_id: TopicId
+    start_offset: Offset
+    epochs: Sequence[EpochEntry]  # also those that begin later
+    producers: Sequence[ProducerStateEntry]  # without a batch in the copied log
 
 
 class LogAppendInfo(NamedTuple):

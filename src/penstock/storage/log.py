@@ -227,7 +227,11 @@ class SegmentedLog(LocalLog):
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Batches carry `epoch` from here on; it is assigned before the first one (KAFKA-7415)."""
         assert epoch >= self._latest_epoch, f"{self.tp}: epoch {epoch} is a former leader's"
-        self.epochs.assign(epoch, self.log_end_offset)
+        self.begin_epoch_at(epoch, self.log_end_offset)
+
+    def begin_epoch_at(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Only for a copy of another log does an epoch begin elsewhere than at the end."""
+        self.epochs.assign(epoch, start_offset)
         self._latest_epoch = epoch
 
     def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None:

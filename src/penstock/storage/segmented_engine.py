@@ -28,6 +28,7 @@ from penstock.storage.engine import (
     EngineStatistics,
     Job,
     LogAppendInfo,
+    LogBeginning,
     PartitionLog,
     RecoveryProgress,
 )
@@ -318,6 +319,17 @@ class SegmentedEngine:
         finally:
             self._disk.close(descriptor)
         log.unsynced_paths.add(path)
+
+    def restore(self, beginning: LogBeginning, config: LogConfig, now_ms: int) -> SegmentedLog:
+        """Create a log for the copy of one of another engine."""
+        log = self.create(beginning.tp, beginning.topic_id, config, now_ms)
+        assert isinstance(log, SegmentedLog)
+        log.restart_at(beginning.start_offset, now_ms)
+        for epoch, start_offset in beginning.epochs:
+            log.begin_epoch_at(epoch, start_offset)
+        log.producers.load(beginning.producers, beginning.start_offset)
+        log.take_snapshot()
+        return log
 
     def delete(self, tp: TopicPartition) -> None:
         """Rename the folder; readers with a lease finish, and the next job removes the files."""

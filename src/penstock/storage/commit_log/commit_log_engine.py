@@ -35,6 +35,7 @@ from penstock.storage.engine import (
     EngineStatistics,
     Job,
     LogAppendInfo,
+    LogBeginning,
     PartitionLog,
     RecoveryProgress,
 )
@@ -203,8 +204,24 @@ class CommitLogEngine:
             assert failed[0].failure is not None
             raise DirectoryFailed(failed[0].path, failed[0].failure)
         _check_name(tp)
+        return self._register(self._make(tp, topic_id, config, now_ms))
+
+    def restore(
+        self, beginning: LogBeginning, config: LogConfig, now_ms: int
+    ) -> CommitLogPartition:
+        """Create a log for the copy of one of another engine."""
+        log = self._make(beginning.tp, beginning.topic_id, config, now_ms)
+        log.apply_restart(beginning.start_offset)
+        for epoch, start_offset in beginning.epochs:
+            log.replay_epoch(epoch, start_offset)
+        log.producers.load(beginning.producers, beginning.start_offset)
+        return self._register(log)
+
+    def _make(
+        self, tp: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
+    ) -> CommitLogPartition:
         directory = min(self._working(), key=lambda item: len(item.logs))
-        log = CommitLogPartition(
+        return CommitLogPartition(
             disk=self._disk,
             handles=self._handles,
             home=directory,
@@ -214,13 +231,17 @@ class CommitLogEngine:
             config=config,
             now_ms=now_ms,
         )
+
+    def _register(self, log: CommitLogPartition) -> CommitLogPartition:
+        """Write the frame that creates it."""
+        directory = self._directory_of(log)
         try:
             directory.write_state(log)
         except OSError as error:
             directory.fail(error)
             raise DirectoryFailed(directory.path, error) from error
-        directory.logs[tp] = self._logs[tp] = log
-        self._missing.discard(tp)
+        directory.logs[log.tp] = self._logs[log.tp] = log
+        self._missing.discard(log.tp)
         return log
 
     def delete(self, tp: TopicPartition) -> None:
