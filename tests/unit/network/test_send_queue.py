@@ -14,7 +14,15 @@ from tests.unit.network.harness import LOOPS, Lease, NetworkHarness, framed, ser
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest, Part
 from penstock.network.limits import NetworkLimits
-from penstock.network.send_queue import COPIED_BYTES, SMALL_BYTES, SendPath, SendQueue
+from penstock.network.send_queue import (
+    COPIED_BYTES,
+    JOINED_GAP_BYTES,
+    SMALL_BYTES,
+    FileTruncated,
+    SendPath,
+    SendQueue,
+    read_small,
+)
 
 FILE_BYTES = 3_000_000
 
@@ -48,7 +56,7 @@ def bytes_of(parts: list[Part], content: bytes) -> bytes:
 def random_parts(source: random.Random, fd: int) -> list[Part]:
     parts: list[Part] = []
     for _ in range(source.randint(1, 6)):
-        kind = source.randrange(4)
+        kind = source.randrange(5)
         size = source.choice((0, 1, 20, 5000, SMALL_BYTES, SMALL_BYTES + 1, 300_000))
         if kind == 0:
             parts.append(source.randbytes(size))
@@ -56,10 +64,37 @@ def random_parts(source: random.Random, fd: int) -> list[Part]:
             parts.append(memoryview(source.randbytes(size + 7))[7:])
         elif kind == 2:
             parts.append(bytearray(source.randbytes(size)))
+        elif kind == 3:
+            parts.append(FileRun(tuple(neighbours(source, fd))))
         else:
             positions = [source.randrange(FILE_BYTES - size) for _ in range(source.randint(0, 4))]
             parts.append(FileRun(tuple(FileSlice(fd, at, size) for at in positions)))
     return parts
+
+
+def neighbours(source: random.Random, fd: int) -> Iterator[FileSlice]:
+    """As a read of a commit log has them: mostly small, near one another, in another file too."""
+    position = source.randrange(FILE_BYTES // 2)
+    for _ in range(source.randrange(300)):
+        size = source.choice((0, 1, 300, 1000, 1000, 1000, SMALL_BYTES + 1))
+        if position + size > FILE_BYTES:
+            return
+        yield FileSlice(fd, position, size)
+        position += size + source.choice((0, 32, 5000, JOINED_GAP_BYTES, JOINED_GAP_BYTES + 1))
+
+
+def test_neighbouring_small_slices_are_one_entry_and_cut_out_of_few_reads(
+    file: int, content: bytes
+) -> None:
+    slices = tuple(FileSlice(file, number * 3000, 900) for number in range(70))
+    send_queue = SendQueue(SendPath.SENDFILE)
+    send_queue.add([b"head", FileRun(slices)], None)
+    assert len(send_queue.entries) == 2
+    assert send_queue.unsent_bytes == len(b"head")
+    assert read_small(slices) == bytes_of([FileRun(slices)], content)
+    beyond = FileSlice(file, FILE_BYTES - 400, 900)
+    with pytest.raises(FileTruncated):
+        read_small([FileSlice(file, FILE_BYTES - 2000, 900), beyond])
 
 
 @pytest.mark.parametrize("loop", LOOPS)
