@@ -26,10 +26,11 @@ from bench.spark.contenders import JVM, KAFKA, OURS, PENSTOCK
 from bench.spark.jobs import JOBS
 from bench.spark.report import RATES, find_targets, summarize
 from bench.spark.sessions import Figure, run_child
+from bench.spark.steady_stream import PERIOD, PHASES
 from bench.spark.topics import fill
 
 MANY, SOME, FEW = "many", "some", "few"
-PARTS = ("throughput", "micro_batches", "cold_start", "jobs")
+PARTS = ("throughput", "micro_batches", "steady_stream", "cold_start", "jobs")
 
 
 def main() -> None:
@@ -77,6 +78,8 @@ def _figures(options: argparse.Namespace, shared: dict[str, Any]) -> Iterator[Fi
         for _ in range(max(options.rounds - 1, 1)):
             for with_preset in (False, True):
                 yield from run_child("micro_batches", {**small, "with_preset": with_preset})
+    if "steady_stream" in parts:
+        yield from run_child("steady_stream", {**small, "rounds": options.rounds})
     if "cold_start" in parts:
         for _ in range(max(options.rounds - 1, 1)):
             for name in (JVM, OURS):
@@ -128,7 +131,9 @@ def _draw(metrics: dict[str, Any]) -> None:
         "M rows/s",
     )
     times = {
-        name: metric["medians"] for name, metric in metrics.items() if name not in (*RATES, JOBS)
+        name: metric["medians"]
+        for name, metric in metrics.items()
+        if name not in (*RATES, JOBS, PERIOD) and not name.startswith(PHASES)
     }
     for number, (name, medians) in enumerate(times.items()):
         title, _, unit = name.rpartition(", ")

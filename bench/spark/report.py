@@ -11,6 +11,7 @@ from bench.spark.cold_start import COLD_START
 from bench.spark.contenders import JVM, KAFKA, OURS, OWN, PEER, Contender
 from bench.spark.jobs import JOBS
 from bench.spark.micro_batches import MICRO_BATCH, contender_name
+from bench.spark.steady_stream import AT_LEAST_ONCE, EXACTLY_ONCE, PERIOD, PHASES, STEADY, THEIRS
 from bench.spark.throughput import (
     COPY,
     NOOP,
@@ -26,6 +27,8 @@ Figures = Mapping[str, Mapping[str, Sequence[float]]]  # by metric and contender
 # Minimum ratio to the JVM connector's rows per second, on the same broker.
 _AT_LEAST = {NOOP: 3.0, PARQUET: 1.5, SINK: 1.0, SINK_HEADERS: 1.5, SINK_ONCE: 1.0}
 _PRESET_AT_MOST = 0.7
+# Maximum ratio to the JVM connector's time for a micro-batch of a steady stream.
+_STEADY_AT_MOST = {AT_LEAST_ONCE: 1.0, EXACTLY_ONCE: 1.3}
 RATES = (NOOP, STREAM, PARQUET, SINK, SINK_HEADERS, SINK_ONCE, COPY)
 
 
@@ -49,6 +52,10 @@ def find_targets(metrics: Mapping[str, Any]) -> Iterator[Target]:
     if MICRO_BATCH in metrics:
         ratio = metrics[MICRO_BATCH]["ratios"]["preset to default"]
         yield Target("micro-batch, preset to Spark's default", ratio, _PRESET_AT_MOST, False)
+    if STEADY in metrics:
+        for name, bound in _STEADY_AT_MOST.items():
+            ratio = metrics[STEADY]["ratios"][name]
+            yield Target(f"micro-batch of a steady stream, {name}", ratio, bound, False)
 
 
 def _medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -59,6 +66,11 @@ def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, fl
     """Our connector relative to the JVM connector: higher is better for rates, lower for times."""
     if metric == MICRO_BATCH:
         yield from _preset_ratios(medians)
+    elif metric in (STEADY, PERIOD):
+        for name in _STEADY_AT_MOST:
+            yield name, round(medians[name] / medians[THEIRS], 3)
+    elif metric.startswith(PHASES):
+        return
     elif metric == JOBS:
         yield "replay to replay --where", round(medians["replay"] / medians["replay --where"], 3)
     elif metric == COLD_START:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from penstock.spark.warm_process import settle
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
@@ -40,6 +42,7 @@ class PenstockDataSource(DataSource):
         from penstock.spark.source.schema import find_columns
 
         options = parse_source_options(self.options, ReadMode.BATCH)
+        settle()
         kind = FilteringReader if options.pushes_filters else PenstockReader
         return kind(options, find_columns(schema), find_history(options))
 
@@ -49,16 +52,19 @@ class PenstockDataSource(DataSource):
         from penstock.spark.source.stream_reader import PenstockStreamReader
 
         options = parse_source_options(self.options, ReadMode.STREAM)
+        settle()
         return PenstockStreamReader(options, find_columns(schema), find_history(options))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from penstock.spark.sink.batch_writer import PenstockBatchWriter
 
+        settle()
         return PenstockBatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
         from penstock.spark.sink.stream_writer import PenstockStreamWriter
 
+        settle()
         return PenstockStreamWriter(self.options, schema, overwrite)
 
 

@@ -25,6 +25,7 @@ from penstock.spark.sink.batch_sender import BatchSender, ProduceBatch, produce_
 from penstock.spark.sink.columns import SinkColumns, TopicRows, split_by_topic
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.partitioning import partition_rows
+from penstock.spark.warm_process import settle
 
 _TOPIC_POLL_S = 0.1
 
@@ -54,6 +55,7 @@ def write_rows(
     except BaseException:
         sender.cancel()
         raise
+    settle()
     return WriteResult(rows, dict(sender.end_offsets))
 
 

@@ -17,6 +17,7 @@ from penstock.spark.source.fetch_ahead import FetchAhead, FetchConfig, FetchedPi
 from penstock.spark.source.history import History
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.plan import OffsetRange
+from penstock.spark.warm_process import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +72,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.Reco
             yield from _decode(decoder, piece)
     except (ClientError, CorruptBatch) as error:
         raise SparkSourceError(f"cannot read {wanted.tp}: {error}") from error
+    settle()
 
 
 def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch]":
