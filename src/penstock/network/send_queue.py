@@ -254,32 +254,31 @@ def _truncated(piece: FileSlice) -> FileTruncated:
 def read_small(slices: Sequence[FileSlice]) -> bytes:
     """The bytes of slices of one file, by one read for as many neighbours as pays."""
     parts: list[Buffer] = []
-    index = 0
-    while index < len(slices):
-        first = slices[index]
-        stop, end = _find_neighbours(slices, index)
-        data = os.pread(first.fd, end - first.position, first.position)
-        if len(data) < end - first.position:
-            raise _truncated(slices[stop - 1])
-        if stop == index + 1:
-            parts.append(data)
-        else:
-            view, start = memoryview(data), first.position
-            parts += [view[at - start : at - start + size] for _, at, size in slices[index:stop]]
-        index = stop
+    fd, start, length = slices[0]
+    end, first = start + length, 0
+    for index, (_, position, length) in enumerate(slices):
+        if index == first:
+            continue
+        reach = position + length
+        if 0 <= position - end <= JOINED_GAP_BYTES and reach - start <= JOINED_BYTES:
+            end = reach
+            continue
+        _cut(parts, fd, start, end, slices[first:index])
+        first, start, end = index, position, reach
+    _cut(parts, fd, start, end, slices[first:])
     return b"".join(parts)
 
 
-def _find_neighbours(slices: Sequence[FileSlice], index: int) -> tuple[int, int]:
-    """The index after the last slice that is read with this one, and the position where it ends."""
-    _, start, length = slices[index]
-    end = start + length
-    for stop in range(index + 1, len(slices)):
-        _, position, length = slices[stop]
-        if not 0 <= position - end <= JOINED_GAP_BYTES or position + length > start + JOINED_BYTES:
-            return stop, end
-        end = position + length
-    return len(slices), end
+def _cut(parts: list[Buffer], fd: int, start: int, end: int, slices: Sequence[FileSlice]) -> None:
+    """Add the bytes of neighbouring slices, which lie between start and end."""
+    data = os.pread(fd, end - start, start)
+    if len(data) < end - start:
+        raise _truncated(slices[-1])
+    if len(slices) == 1:
+        parts.append(data)
+    else:
+        view = memoryview(data)
+        parts += [view[at - start : at - start + size] for _, at, size in slices]
 
 
 def _flat(parts: Sequence[Part]) -> list[Buffer | InFile]:

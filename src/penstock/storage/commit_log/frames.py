@@ -14,6 +14,7 @@ from penstock.protocol.checksum import crc32c
 # CRC-32C of everything after it, payload length, kind, version, reserved, partition number,
 # position, position of the partition's previous frame.
 FRAME = Struct(">IIBBHIqq")
+_CHECKED = Struct(">IBBHIqq")  # all but the CRC
 FRAME_BYTES = 32
 ALIGNMENT = 8
 VERSION = 0
@@ -88,11 +89,9 @@ def encode_frame(
 ) -> tuple[bytes, Buffer, bytes]:
     """Header, payload and padding."""
     size = len(payload)
-    header = bytearray(FRAME_BYTES)
-    FRAME.pack_into(header, 0, 0, size, kind, VERSION, 0, number, position, previous)
-    crc = crc32c(payload, crc32c(memoryview(header)[_CRC_END:]))
-    header[:_CRC_END] = crc.to_bytes(_CRC_END, "big")
-    return bytes(header), payload, _PADDING[-size % ALIGNMENT]
+    checked = _CHECKED.pack(size, kind, VERSION, 0, number, position, previous)
+    crc = crc32c(payload, crc32c(checked))
+    return crc.to_bytes(_CRC_END, "big") + checked, payload, _PADDING[-size % ALIGNMENT]
 
 
 def frame_bytes(payload_bytes: int) -> int:

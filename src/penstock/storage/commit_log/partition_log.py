@@ -191,6 +191,17 @@ class CommitLogPartition(PartitionEntries):
 
     def _slices(self, runs: list[tuple[int, int]], end_offset: int) -> Read:
         handles = self._handles
+        file = self._file_at(runs[0][0])
+        base = file.base
+        if base <= min(runs)[0] and max(runs)[0] < file.end:  # nearly always
+            lease = handles.lease(file.handle)
+            descriptor = handles.descriptor(file.handle)
+            single = [new_tuple(FileSlice, (descriptor, at - base, size)) for at, size in runs]
+            return Read(tuple(single), Offset(end_offset), lease)
+        return self._slices_of_files(runs, end_offset)
+
+    def _slices_of_files(self, runs: list[tuple[int, int]], end_offset: int) -> Read:
+        handles = self._handles
         files: dict[int, CommitLogFile] = {}
         file = files[-1] = self._file_at(runs[0][0])
         for position, _ in runs:
