@@ -59,10 +59,22 @@ class FetchAhead:
         self._max_bytes = min(_FIRST_BYTES, config.fetch_bytes)
         self._empty_responses = 0  # in a row
         self._waiting_since = time.monotonic()
+        self._first: Future[list[FetchedPartition]] | None = None
+
+    def start(self) -> None:
+        """Sends the first request, although nothing is to be decoded yet."""
+        if self._wanted.size:
+            self._first = self._request(self._wanted.start)
+
+    def cancel(self) -> None:
+        """For one that was started and is not needed; no effect on one that was read."""
+        if self._first is not None:
+            self._first.cancel()
 
     def __iter__(self) -> Iterator[FetchedPiece]:
         offset, end = self._wanted.start, self._wanted.end
-        response: Future[list[FetchedPartition]] | None = None
+        self._waiting_since = time.monotonic()
+        response, self._first = self._first, None
         try:
             while offset < end:
                 response = response or self._request(offset)

@@ -168,6 +168,22 @@ def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
         yield whole._replace(start=start, end=end)
 
 
+def share_tasks(
+    pieces: Sequence[OffsetRange], *, max_records: int, max_ranges: int
+) -> list[tuple[OffsetRange, ...]]:
+    """The pieces of each task: small neighbours share one, up to this many records and ranges."""
+    tasks: list[list[OffsetRange]] = []
+    records = 0
+    for piece in pieces:
+        if tasks and len(tasks[-1]) < max_ranges and records + piece.size <= max_records:
+            tasks[-1].append(piece)
+        else:
+            tasks.append([piece])
+            records = 0
+        records += piece.size
+    return [tuple(task) for task in tasks]
+
+
 # How far behind a query is.
 
 

@@ -16,13 +16,19 @@ from penstock.spark.errors import SparkSourceError
 from penstock.spark.source.fetch_ahead import FetchAhead, FetchConfig, FetchedPiece
 from penstock.spark.source.history import History
 from penstock.spark.source.options import SourceOptions
-from penstock.spark.source.plan import OffsetRange
+from penstock.spark.source.plan import OffsetRange, share_tasks
 from penstock.spark.warm_process import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.spark.codec.decode import Decoder
+
+
+# Ranges of together so many records share a task. A task costs 10 to 20 ms, as much as reading some
+# thousand records; but what is done with a record may take long, and only tasks run side by side.
+_SMALL_RECORDS = 1_000
+_MAX_RANGES = 16  # each has a request in flight
 
 
 class ReadRange(InputPartition):
@@ -34,6 +40,30 @@ class ReadRange(InputPartition):
 
     def read(self, settings: "ReadSettings") -> "Iterator[pa.RecordBatch]":
         return read_range(self.wanted, settings)
+
+
+class ReadRanges(InputPartition):
+    """The input of one task that reads several small ranges, one after the other."""
+
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+    def read(self, settings: "ReadSettings") -> "Iterator[pa.RecordBatch]":
+        return read_ranges(self.ranges, settings)
+
+
+def plan_small_tasks(
+    ranges: Sequence[OffsetRange], *, max_records: int | None
+) -> list[InputPartition]:
+    """Small ranges share a task, because a task costs more than reading them. `max_records`: the
+    user's limit for one."""
+    shared = share_tasks(
+        ranges,
+        max_records=min(max_records or _SMALL_RECORDS, _SMALL_RECORDS),
+        max_ranges=_MAX_RANGES,
+    )
+    return [ReadRange(task[0]) if len(task) == 1 else ReadRanges(task) for task in shared]
 
 
 def plan_tasks(ranges: Sequence[OffsetRange], history: History | None) -> list[InputPartition]:
@@ -62,17 +92,38 @@ def read_settings(options: SourceOptions, columns: tuple[str, ...]) -> ReadSetti
 
 
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.RecordBatch]":
+    return read_ranges((wanted,), settings)
+
+
+def read_ranges(
+    ranges: Sequence[OffsetRange], settings: ReadSettings
+) -> "Iterator[pa.RecordBatch]":
+    """Fetches all ranges at the same time, and returns their rows one range after the other."""
+    client = shared_client(settings.client)
+    fetches = [FetchAhead(client, wanted, settings.fetch) for wanted in ranges]
+    try:
+        for fetch in fetches:
+            fetch.start()
+        for wanted, fetch in zip(ranges, fetches, strict=True):
+            yield from _read(wanted, fetch, settings)
+    finally:
+        for fetch in fetches:
+            fetch.cancel()
+    settle()
+
+
+def _read(
+    wanted: OffsetRange, fetch: FetchAhead, settings: ReadSettings
+) -> "Iterator[pa.RecordBatch]":
     from penstock.spark.codec.decode import Decoder  # imports pyarrow, which planning does not need
 
-    client = shared_client(settings.client)
     is_committed = settings.fetch.isolation is IsolationLevel.READ_COMMITTED
     decoder = Decoder(wanted.tp, settings.columns, read_committed=is_committed)
     try:
-        for piece in FetchAhead(client, wanted, settings.fetch):
+        for piece in fetch:
             yield from _decode(decoder, piece)
     except (ClientError, CorruptBatch) as error:
         raise SparkSourceError(f"cannot read {wanted.tp}: {error}") from error
-    settle()
 
 
 def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch]":

@@ -53,7 +53,13 @@ from penstock.spark.source.plan import (
     should_wait,
     split_ranges,
 )
-from penstock.spark.source.read_task import ReadRange, plan_tasks, read_settings
+from penstock.spark.source.read_task import (
+    ReadRange,
+    ReadRanges,
+    plan_small_tasks,
+    plan_tasks,
+    read_settings,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +106,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._get_driver().plan(read_offset(start), read_offset(end))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        assert isinstance(partition, ReadRange)
+        assert isinstance(partition, (ReadRange, ReadRanges))
         return partition.read(self._settings)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -228,7 +234,9 @@ class _Driver:
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
-        return plan_tasks(pieces, self._history)
+        if self._history is not None or self._options.min_partitions is not None:
+            return plan_tasks(pieces, self._history)
+        return plan_small_tasks(pieces, max_records=self._options.max_records_per_partition)
 
     def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
         """Partitions of a planned batch that are no longer those it was planned for: deleted since

@@ -145,6 +145,23 @@ def test_leaving_the_loop_cancels_the_request_in_flight() -> None:
     assert log.cancelled == 1
 
 
+def test_range_that_was_started_is_read_from_its_first_request() -> None:
+    log = FakeLog((0, 4), end=5)
+    fetching = FetchAhead(cast("BlockingClient", log), OffsetRange(TP, 0, 5), CONFIG)
+    fetching.start()
+    assert [fetch_from.offset for fetch_from in log.requests] == [0]
+    assert bounds(list(fetching)) == [(0, 5)]
+    assert len(log.requests) == 1
+
+
+def test_range_that_was_started_in_vain_is_cancelled_once() -> None:
+    log = FakeLog((0, 4), end=5)
+    fetching = FetchAhead(cast("BlockingClient", log), OffsetRange(TP, 0, 5), CONFIG)
+    fetching.start()
+    fetching.cancel()
+    assert log.cancelled == 1
+
+
 def test_gaps_are_skipped() -> None:
     log = FakeLog((3, 4), (8, 9), end=20)
     assert bounds(pieces(log, 0, 10)) == [(0, 5), (5, 10)]

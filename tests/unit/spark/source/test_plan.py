@@ -15,6 +15,7 @@ from penstock.spark.source.plan import (
     offsets_behind,
     plan_batch,
     rows_within_bytes,
+    share_tasks,
     should_wait,
     split_ranges,
 )
@@ -142,6 +143,22 @@ def test_each_partition_is_one_task_by_default() -> None:
 
 
 # Lag.
+
+
+@given(st.lists(st.integers(1, 2_000), max_size=20), st.integers(1, 1_000), st.integers(1, 8))
+def test_small_ranges_share_tasks_in_order(
+    backlogs: list[int], max_records: int, max_ranges: int
+) -> None:
+    ranges = ranges_of(backlogs)
+    tasks = share_tasks(ranges, max_records=max_records, max_ranges=max_ranges)
+    assert [wanted for task in tasks for wanted in task] == ranges
+    assert all(len(task) <= max_ranges for task in tasks)
+    assert all(
+        sum(wanted.size for wanted in task) <= max_records for task in tasks if len(task) > 1
+    )
+    for task, following in pairwise(tasks):  # no task is opened without need
+        records = sum(wanted.size for wanted in (*task, following[0]))
+        assert len(task) == max_ranges or records > max_records
 
 
 def test_lag_is_summarized() -> None:

@@ -77,10 +77,8 @@ def test_rerun_batch_reads_the_same_rows(log: Log) -> None:
     query.crash()
     planned = query.plan_batch()
     assert planned is not None
-    assert [(task.wanted.tp, task.wanted.start) for task in planned][-1] == (
-        log.tp(2),
-        0,
-    )
+    ((*_, last),) = (task.ranges for task in planned)
+    assert (last.tp, last.start) == (log.tp(2), 0)
     assert first
 
 
@@ -307,6 +305,32 @@ def test_large_partitions_are_split_into_tasks(log: Log) -> None:
         assert planned is not None
         assert len(planned) == tasks
         assert sorted(values(query.read(planned))) == letters("abcdefgh")
+
+
+def test_small_partitions_share_a_task_and_large_ones_do_not(log: Log) -> None:
+    log.create(partitions=4)
+    sizes = (600, 300, 200, 1_500)
+    for partition, size in enumerate(sizes):
+        log.write(partition, [b"%d" % number for number in range(size)])
+    for options, tasks in (({}, 3), ({"maxRecordsPerPartition": "1500"}, 3)):
+        query = Query(log.options(startingOffsets="earliest", **options))
+        planned = query.plan_batch()
+        assert planned is not None
+        assert len(planned) == tasks
+        assert query.read(planned) == [
+            (partition, offset, b"%d" % offset)
+            for partition, size in enumerate(sizes)
+            for offset in range(size)
+        ]
+
+
+def test_min_partitions_keep_small_partitions_in_tasks_of_their_own(log: Log) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("ab"))
+    log.write(1, letters("cd"))
+    planned = Query(log.options(startingOffsets="earliest", minPartitions="1")).plan_batch()
+    assert planned is not None
+    assert len(planned) == 2
 
 
 # Topics that change.

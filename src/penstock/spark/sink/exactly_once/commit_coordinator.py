@@ -38,7 +38,7 @@ from penstock.spark.sink.exactly_once.two_phase_commit import (
 
 _MAX_CONCURRENT_ENDS = 8
 _MARKERS_TIMEOUT_S = 10
-_POLL_S = 0.005
+_FIRST_POLL_S, _MAX_POLL_S = 0.0005, 0.005
 _MAX_CLOCK_SKEW_MS = 3_600_000  # between a driver and those who write decisions
 # The transaction's owner has ended it, or has begun another one.
 _ALREADY_ENDED = frozenset(
@@ -158,12 +158,14 @@ class CommitCoordinator(NamedTuple):
         """A coordinator answers before every partition has its marker, and readers see nothing
         until then. If it takes long, the batch is complete anyway."""
         ended = {producer.transactional_id for producer in (*plan.commits, *plan.aborts)}
+        poll_s = _FIRST_POLL_S
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(_MARKERS_TIMEOUT_S):
                 while True:
                     if ended.isdisjoint(await list_completing(self.client, self.timeout_ms)):
                         return
-                    await asyncio.sleep(_POLL_S)
+                    await asyncio.sleep(poll_s)
+                    poll_s = min(2 * poll_s, _MAX_POLL_S)
 
     async def _check_not_timed_out(self, batch: PreparedBatch) -> None:
         """Without two-phase commit, the cluster aborts transactions that take too long."""

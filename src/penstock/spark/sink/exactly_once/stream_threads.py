@@ -32,13 +32,23 @@ class Driver(NamedTuple):
         return _find_started(f"{_PROC}/{self.pid}") == self.started
 
     def stream_threads(self) -> frozenset[StreamThread]:
-        """One for each active query."""
+        """One for each active query. Takes a millisecond: a JVM has hundreds of threads."""
         return frozenset(_stream_threads(self.pid))
 
 
 def find_driver() -> Driver | None:
-    """The driver that this process works for. Only while it runs a query: see the module."""
-    pid = os.getppid()
+    """The driver that this process works for. It is found while it runs a query: see the module."""
+    parent = os.getppid()
+    if _found.get(parent) is None:
+        _found.clear()
+        driver = _search(parent)
+        if driver is None:
+            return None
+        _found[parent] = driver
+    return _found[parent]
+
+
+def _search(pid: int) -> Driver | None:
     for _ in range(_MAX_ANCESTORS):
         started = _find_started(f"{_PROC}/{pid}")
         if started is None:
@@ -47,6 +57,9 @@ def find_driver() -> Driver | None:
             return Driver(pid, started)
         pid = _find_parent(pid)
     return None
+
+
+_found: dict[int, Driver] = {}  # by the parent of this process, which changes when that ends
 
 
 def _stream_threads(pid: int) -> Iterator[StreamThread]:
