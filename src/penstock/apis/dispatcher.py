@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _ELEMENT_BYTES = 128  # of memory for an element of a decoded request, besides its text
 _ANY_VERSION = -1
+# Served while this broker has no metadata: other brokers log in at once.
+_ALWAYS_SERVED = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 _FREE_BYTES = 4096  # a smaller request is not counted while it is in flight
 
 
@@ -139,7 +141,7 @@ class Dispatcher:
         key = find_api_key(api_key)
         if key is None:
             return self._find_private(api_key, caller)
-        if key not in self._apis or not (self._serves_clients or key is ApiKey.API_VERSIONS):
+        if key not in self._apis or not (self._serves_clients or key in _ALWAYS_SERVED):
             return None
         return self._apis[key]
 

@@ -111,7 +111,9 @@ _KAFKA: Mapping[ApiKey, tuple[Permission, ...]] = {
         Permission(_DESCRIBE, ResourceType.CLUSTER, None, "for all groups; otherwise"),
         Permission(_DESCRIBE, ResourceType.GROUP, None, "groups without it are left out"),
     ),
+    ApiKey.SASL_HANDSHAKE: (),
     ApiKey.API_VERSIONS: (),
+    ApiKey.SASL_AUTHENTICATE: (),
     ApiKey.CREATE_TOPICS: (
         Permission(_CREATE, ResourceType.CLUSTER, TOPIC_DENIED, "or Create on the topic"),
         _topic(_CREATE, "or Create on the cluster"),

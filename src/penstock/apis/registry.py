@@ -67,7 +67,9 @@ _SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
         },
         "cluster": {
             ApiKey.METADATA: range(13),
+            ApiKey.SASL_HANDSHAKE: range(2),
             ApiKey.API_VERSIONS: range(5),
+            ApiKey.SASL_AUTHENTICATE: range(3),
             ApiKey.ALTER_PARTITION: range(2, 4),
             ApiKey.DESCRIBE_CLUSTER: range(2),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: range(1),

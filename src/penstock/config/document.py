@@ -28,7 +28,7 @@ may be as small as 3.9 allows). This page is printed by `python -m penstock.conf
 - Settings of KRaft mode (`process.roles`, `controller.quorum.voters`, ...) and `config.providers`
   are refused by name. `node.id` is another name of `broker.id`.
 - A setting can be given for one listener: `listener.name.<listener>.<setting>`, or
-  `listener.name.<listener>.<mechanism>.<setting>`. Those of TLS are in effect.
+  `listener.name.<listener>.<mechanism>.<setting>`. Those of TLS and SASL are in effect.
 - *Else* names the settings that answer when this one is not given, in order.
 - *Update* says whether a setting can change while brokers run: `read-only`, `per-broker` or
   `cluster-wide`. What names a file, a class or a login is read-only, also where Kafka lets clients

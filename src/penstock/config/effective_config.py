@@ -133,9 +133,9 @@ class EffectiveConfig(Mapping[str, Value]):
                 for effective in self.without_effect()
             ),
             *(
-                f"{name} (no effect: only settings of TLS are read for a single listener)"
+                f"{name} (no effect: only settings of TLS and SASL are read for a single listener)"
                 for name, effective in self.by_listener.items()
-                if not effective.setting.name.startswith("ssl.") or not effective.setting.active
+                if not effective.setting.of_listeners or not effective.setting.active
             ),
             *(f"{name} (no effect: there are no plugins)" for name in self._of_plugins),
         ]

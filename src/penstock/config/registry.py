@@ -10,6 +10,7 @@ from penstock.config import (
     broker_log,
     broker_network,
     broker_replication,
+    broker_sasl,
     broker_security,
     broker_server,
     broker_transactions,
@@ -32,7 +33,11 @@ _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "Groups and offsets": broker_groups.SETTINGS,
         "Transactions": broker_transactions.SETTINGS,
         "Messages that wait": broker_delayed.SETTINGS,
-        "Security": (*broker_security.SETTINGS, *broker_authorization.SETTINGS),
+        "Security": (
+            *broker_security.SETTINGS,
+            *broker_sasl.SETTINGS,
+            *broker_authorization.SETTINGS,
+        ),
     }
 )
 # Themes without a setting that takes effect come last.

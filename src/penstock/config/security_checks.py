@@ -1,6 +1,7 @@
-"""Refuses security that is configured and would not be in effect: SASL, ACLs and policies.
+"""Refuses security that is configured and would not be in effect: ACLs, policies, ZooKeeper's.
 
-Nothing is secured here, and no file is read: keys and certificates are checked by `security`.
+Nothing is secured here, and no file is read: keys, certificates and the mechanisms of SASL are
+checked by `security`.
 Invariant: no broker serves plaintext on a listener that asks for more, or everybody where an
 authorizer is named; none talks plaintext to ZooKeeper or leaves znodes open where the config asks
 for more. Settings that nothing active depends on are left alone.
@@ -28,7 +29,6 @@ _POLICIES = {
     "create.topic.policy.class.name": "clients create any topic",
     "alter.config.policy.class.name": "clients change any setting",
 }
-_SERVED = (_PLAINTEXT, "SSL")
 # What they choose exists in Java only, and no client gets in because they are not read.
 _JAVA_ONLY = (
     "ssl.protocol",
@@ -36,10 +36,6 @@ _JAVA_ONLY = (
     "ssl.keymanager.algorithm",
     "ssl.trustmanager.algorithm",
     "ssl.secure.random.implementation",
-)
-_WHAT_NEXT = (
-    "use an SSL listener with ssl.client.auth=required, or a PLAINTEXT listener on an address that "
-    "only trusted machines reach, and remove the settings of SASL"
 )
 
 
@@ -51,7 +47,6 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
     """
     secured = secured_listeners(values)
     return [
-        *_listener_findings(secured),
         *_dependent_findings(secured, explicit),
         *_stray_findings(values, explicit),
         *_authorizer_findings(values),
@@ -67,18 +62,6 @@ def secured_listeners(values: Values) -> dict[str, str]:
     return {
         name: protocols[name] for name in names if protocols.get(name, _PLAINTEXT) != _PLAINTEXT
     }
-
-
-def _listener_findings(secured: dict[str, str]) -> Iterator[ConfigFinding]:
-    for name, protocol in secured.items():
-        if protocol in _SERVED:
-            continue
-        mapped = "" if name == protocol else f" ({protocol} in listener.security.protocol.map)"
-        yield ConfigFinding(
-            "listeners",
-            f"{name}{mapped} is not in effect: SASL is not implemented, and it would "
-            f"serve anybody; {_WHAT_NEXT}",
-        )
 
 
 def _dependent_findings(secured: dict[str, str], explicit: Set[str]) -> Iterator[ConfigFinding]:

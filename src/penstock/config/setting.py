@@ -65,6 +65,9 @@ class FallbackSetting(NamedTuple):
         return -1 if value < 0 else value * self.multiplier
 
 
+_OF_LISTENERS = ("ssl.", "sasl.", "penstock.sasl.", "connections.max.reauth.ms")
+
+
 class Setting(NamedTuple):
     """A declaration. Everything else (parsing, documents, typed configs) is read from it."""
 
@@ -86,6 +89,11 @@ class Setting(NamedTuple):
     @property
     def sensitive(self) -> bool:
         return self.kind is SettingKind.PASSWORD
+
+    @property
+    def of_listeners(self) -> bool:
+        """Whether `listener.name.<listener>.<setting>` is read."""
+        return self.name.startswith(_OF_LISTENERS)
 
     def parse(self, text: str) -> Value:
         """The typed value of `text`, or BadValueError."""

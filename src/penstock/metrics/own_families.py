@@ -159,6 +159,16 @@ def _certificates(statistics: BrokerStatistics) -> Iterator[Family]:
         "TLS handshakes and logins that failed.",
         statistics.network.authentication_failures,
     )
+    yield counter(
+        "penstock_network_authentications_total",
+        "Logins by SASL, renewed ones included.",
+        statistics.network.authentications,
+    )
+    yield counter(
+        "penstock_network_connections_closed_expired_total",
+        "Connections whose client did not authenticate again (connections.max.reauth.ms).",
+        statistics.network.closed_expired,
+    )
     yield Family(
         "penstock_tls_certificate_expires_timestamp_seconds",
         MetricKind.GAUGE,

@@ -25,7 +25,8 @@ from penstock.network.tls_socket import TlsSocket
 from penstock.protocol.malformed import MalformedMessage, RequestOverLimit
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer
-from penstock.security.principal import Caller
+from penstock.security.principal import Caller, Principal
+from penstock.security.sasl.login import SaslLogin
 
 SPARE_IDLE_MS = 5_000  # idle time after which the spare buffer is dropped
 DISCARDED_BYTES = 64 * 1024
@@ -45,6 +46,7 @@ class ConnectionDependencies:
     counters: Counters
     send_path: SendPath
     on_request: Callable[[InFlightRequest], None]
+    on_sasl_request: Callable[[InFlightRequest], None]  # on listeners with SASL
     check_frame: Callable[[Caller, int, int], None]  # API key and size; raises RequestOverLimit
     logger: RateLimitedLogger
     forget: Callable[["ClientConnection"], None]
@@ -74,7 +76,9 @@ class ClientConnection:
         "_is_writing",
         "_last_large_s",
         "_limits",
+        "_login_timer",
         "_now_ms",
+        "_on_request",
         "_receive_buffer",
         "_send_queue",
         "_sock",
@@ -86,6 +90,7 @@ class ClientConnection:
         "is_closed",
         "local_host",
         "local_port",
+        "login",
         "number",
     )
 
@@ -98,7 +103,9 @@ class ClientConnection:
         caller: Caller,
         local_host: str,
         local_port: int,
+        login: SaslLogin | None = None,
     ) -> None:
+        self.login = login  # None: its listener has no SASL
         self.number = number
         self.caller = caller
         self.local_host = local_host
@@ -110,10 +117,12 @@ class ClientConnection:
         self._sock = sock
         self._tls = sock if isinstance(sock, TlsSocket) else None
         self._fd = sock.fileno()
+        has_sasl = login is not None
+        self._on_request = dependencies.on_sasl_request if has_sasl else dependencies.on_request
         self._receive_buffer = ReceiveBuffer(
             dependencies.memory,
             host=caller.host,
-            max_frame_bytes=dependencies.limits.max_request_bytes,
+            max_frame_bytes=_max_first_bytes(dependencies.limits, login),
             check_frame=self._check_frame,
             on_memory=self._schedule,
         )
@@ -139,11 +148,15 @@ class ClientConnection:
         self._turn_ms = self._active_ms = self._now_ms()
         self._frame_started_ms: int | None = self._turn_ms  # None: no request is partly received
         self._timer: Timer[Callable[[], None]] | None = None
+        self._login_timer: Timer[Callable[[], None]] | None = None  # None: no login is awaited
 
     def start(self) -> None:
         self._dependencies.loop.add_reader(self._fd, self._on_readable)
         self._is_reading = True
         self._set_timer(self._turn_ms)
+        if self.login is not None:
+            timers = self._dependencies.timers
+            self._login_timer = timers.add_after(self._limits.login_ms, self._on_login_overdue)
 
     def take_answer(self, request: InFlightRequest) -> None:
         """Queue the response once those of all earlier requests are queued."""
@@ -193,6 +206,21 @@ class ClientConnection:
             **self._log_fields(),
         )
         self.end()
+
+    def complete_login(self, principal: Principal) -> None:
+        """Later requests are this principal's."""
+        self._dependencies.counters.authentications += 1
+        self.caller = self.caller._replace(principal=principal)
+        self._receive_buffer.limit(self._limits.max_request_bytes)
+        self._cancel_login_timer()
+
+    def note_failed_login(self, reason: str) -> None:
+        """The response and the end of the connection are the handler's to choose."""
+        self._dependencies.counters.authentication_failures += 1
+        self._log_closed("authentication_failed", f"authentication failed: {reason}")
+
+    def note_expired_session(self) -> None:
+        self._dependencies.counters.closed_expired += 1
 
     def drain(self) -> None:
         """Start no more requests; close when the responses to the others have been sent."""
@@ -271,6 +299,12 @@ class ClientConnection:
         elif not self._end_if_overdue(now_ms):
             self._set_timer(now_ms)
 
+    def _on_login_overdue(self) -> None:
+        self._login_timer = None
+        self._dependencies.counters.closed_slow += 1
+        self.note_failed_login(f"the login took longer than {self._limits.login_ms} ms")
+        self.end()
+
     # A turn: start requests, send responses, decide whether to read.
 
     def _turn(self) -> None:
@@ -290,7 +324,7 @@ class ClientConnection:
     def _start_requests(self) -> int:
         served = 0
         self._is_in_turn = True
-        receive_buffer, on_request = self._receive_buffer, self._dependencies.on_request
+        receive_buffer, on_request = self._receive_buffer, self._on_request
         try:
             while served < self._limits.requests_a_turn and not self._is_blocked():
                 frame = receive_buffer.take_frame()
@@ -349,7 +383,7 @@ class ClientConnection:
         is_light = receive_buffer.is_proven
         started_s, started_cpu_s = perf_counter(), 0.0 if is_light else thread_time()
         try:
-            self._dependencies.on_request(request)
+            self._on_request(request)
         finally:
             elapsed_s = perf_counter() - started_s
             if not is_light:
@@ -546,6 +580,12 @@ class ClientConnection:
         if self._timer is not None:
             self._dependencies.timers.cancel(self._timer)
             self._timer = None
+        self._cancel_login_timer()
+
+    def _cancel_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._dependencies.timers.cancel(self._login_timer)
+            self._login_timer = None
 
     def _is_reset(self) -> bool:
         """Checked at every read that is not followed by a send, which fails after a reset: uvloop
@@ -595,3 +635,10 @@ class ClientConnection:
 
     def _log_fields(self) -> dict[str, object]:
         return {"listener": self.caller.listener, "client": self.caller.host}
+
+
+def _max_first_bytes(limits: NetworkLimits, login: SaslLogin | None) -> int:
+    """Of a request on a new connection: a stranger may send little."""
+    if login is None:
+        return limits.max_request_bytes
+    return min(limits.max_request_bytes, login.listener.max_receive_bytes)

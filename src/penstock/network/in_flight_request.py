@@ -8,7 +8,8 @@ from typing import Protocol
 
 from penstock.model.slices import FileRun, Releasable
 from penstock.network.receive_memory import SMALL_BYTES
-from penstock.security.principal import Caller
+from penstock.security.principal import Caller, Principal
+from penstock.security.sasl.login import SaslLogin
 
 Part = bytes | bytearray | memoryview | FileRun
 Call = Callable[[], None]
@@ -22,6 +23,7 @@ class RequestConnection(Protocol):
     local_port: int
     number: int  # higher than that of every connection before it
     is_closed: bool
+    login: SaslLogin | None  # None: its listener has no SASL
 
     def take_answer(self, request: "InFlightRequest") -> None: ...
 
@@ -32,6 +34,14 @@ class RequestConnection(Protocol):
     def close(self, reason: str, *, is_logged: bool = True) -> None: ...
 
     def fail(self, what: str) -> None: ...
+
+    def complete_login(self, principal: Principal) -> None: ...
+
+    def note_failed_login(self, reason: str) -> None: ...
+
+    def note_expired_session(self) -> None: ...
+
+    def drain(self) -> None: ...
 
     def on_disconnect(self, call: Call) -> None: ...
 
@@ -95,6 +105,27 @@ class InFlightRequest:
     def connection(self) -> int:
         """The connection's number; later connections have higher ones."""
         return self._connection.number
+
+    @property
+    def login(self) -> SaslLogin | None:
+        """The connection's SASL login; None: its listener has no SASL."""
+        return self._connection.login
+
+    def complete_login(self, principal: Principal) -> None:
+        """The connection's next requests are this principal's."""
+        self._connection.complete_login(principal)
+
+    def note_failed_login(self, reason: str) -> None:
+        """Count and log it; the reason is not sent."""
+        self._connection.note_failed_login(reason)
+
+    def note_expired_session(self) -> None:
+        """Count it; `close` follows."""
+        self._connection.note_expired_session()
+
+    def close_once_answered(self) -> None:
+        """Start no more of the connection's requests; close it when all responses are sent."""
+        self._connection.drain()
 
     def let_next_start(self) -> None:
         """Let the connection's next request start before this one is answered."""

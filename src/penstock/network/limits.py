@@ -27,6 +27,7 @@ class NetworkLimits:
     listen_backlog: int = 50
     receive_budget_bytes: int = 256 * MIB  # for the incomplete requests of all connections
     first_frame_ms: int = 10_000  # from accepting to the first complete request
+    login_ms: int = 30_000  # from accepting to the end of a SASL login
     started_frame_ms: int = 30_000  # from a request's first byte to its last
     half_closed_ms: int = 5_000  # how long a half-closed client may wait for responses
     accept_retry_ms: int = 250  # after file descriptors were exhausted

@@ -77,6 +77,11 @@ class ReceiveBuffer:
         self._is_spare = False  # holds an empty buffer for the next frame
         self._reads = 0  # by which the bytes in its own buffer came
 
+    def limit(self, max_frame_bytes: int) -> None:
+        """For frames whose size is not known yet."""
+        self._max_frame_bytes = max_frame_bytes
+        self._unchecked_bytes = min(UNCHECKED_BYTES, max_frame_bytes)
+
     @property
     def size(self) -> int:
         return self._end - self._start

@@ -22,6 +22,7 @@ from penstock.network.statistics import Counters, ListenerStatistics, NetworkSta
 from penstock.network.tls_socket import TlsSocket
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.principal import ANONYMOUS, Caller, Principal
+from penstock.security.sasl.login import SaslListener, SaslLogin
 
 __all__ = ["NetworkLimits", "NetworkStatistics", "SendPath", "Server"]
 
@@ -37,6 +38,7 @@ class Server:
         self,
         *,
         on_request: Callable[[InFlightRequest], None],
+        on_sasl_request: Callable[[InFlightRequest], None] | None = None,
         check_frame: Callable[[Caller, int, int], None] = _accept_frame,
         timers: LoopTimers,
         limits: NetworkLimits,
@@ -44,6 +46,7 @@ class Server:
         logger: EventLogger,
     ) -> None:
         self._on_request = on_request
+        self._on_sasl_request = on_sasl_request or on_request
         self._check_frame = check_frame
         self._timers = timers
         self._limits = limits
@@ -58,6 +61,7 @@ class Server:
         self._count = 0  # of all connections that there were
         self._accepted: dict[str, int] = {}  # by listener
         self._tls: dict[str, ListenerTls] = {}  # likewise; listeners without it are plaintext
+        self._sasl: dict[str, SaslListener] = {}  # likewise; others ask for no login
         self._acceptor = Acceptor(
             timers=timers,
             limits=limits,
@@ -70,12 +74,20 @@ class Server:
         self._all_closed: asyncio.Event | None = None  # None: not closing
 
     def bind(
-        self, name: str, host: str, port: int, tls: ListenerTls | None = None
+        self,
+        name: str,
+        host: str,
+        port: int,
+        tls: ListenerTls | None = None,
+        sasl: SaslListener | None = None,
     ) -> tuple[str, int]:
         """Listen, without serving before `start`. Returns the address with the chosen port."""
         self._accepted[name] = 0
         if tls is not None:
             self._tls[name] = tls
+        if sasl is not None:
+            assert self._on_sasl_request is not self._on_request, "logins would not be asked for"
+            self._sasl[name] = sasl
         return self._acceptor.bind(name, host, port)
 
     def start(self) -> None:
@@ -93,6 +105,7 @@ class Server:
             counters=self._counters,
             send_path=self._send_path,
             on_request=self._on_request,
+            on_sasl_request=self._on_sasl_request,
             check_frame=self._check_frame,
             logger=logger,
             forget=self._forget,
@@ -189,6 +202,9 @@ class Server:
     ) -> None:
         assert self._dependencies is not None, "the acceptor opens with `start`"
         self._count += 1
+        sasl = self._sasl.get(accepted.listener)
+        if sasl is not None:
+            principal = ANONYMOUS  # until the login, whatever the certificate says
         connection = ClientConnection(
             self._dependencies,
             sock,
@@ -196,6 +212,7 @@ class Server:
             caller=Caller(principal, accepted.host, accepted.listener),
             local_host=local[0],
             local_port=local[1],
+            login=None if sasl is None else SaslLogin(sasl),
         )
         self._connections[connection] = None
         self._accepted[accepted.listener] += 1

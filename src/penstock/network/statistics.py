@@ -21,6 +21,8 @@ class Counters:
         "accept_failures",
         "accepted",
         "authentication_failures",
+        "authentications",
+        "closed_expired",
         "closed_idle",
         "closed_malformed",
         "closed_over_limit",
@@ -37,6 +39,8 @@ class Counters:
         self.accept_failures = 0
         self.accepted = 0
         self.authentication_failures = 0
+        self.authentications = 0
+        self.closed_expired = 0
         self.closed_idle = 0
         self.closed_malformed = 0
         self.closed_over_limit = 0
@@ -67,4 +71,6 @@ class NetworkStatistics(NamedTuple):
     waiting_for_memory: int  # connections
     listeners: Mapping[str, ListenerStatistics]  # by name
     authentication_failures: int = 0  # TLS handshakes and SASL
+    authentications: int = 0  # by SASL
+    closed_expired: int = 0  # a session that its client did not renew
     certificates: Mapping[str, TlsStatistics] = NO_CERTIFICATES  # by listener with TLS

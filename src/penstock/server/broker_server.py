@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from penstock.metrics.committed_times import CommittedTimes
     from penstock.metrics.endpoints import Health
     from penstock.metrics.scrape import Collect, Scraper
+    from penstock.security.sasl.login import SaslListener
     from penstock.security.server_tls import ServerTls
     from penstock.server.metrics_listener import MetricsListener
     from penstock.server.otlp_push import OtlpPush
@@ -124,6 +125,7 @@ class BrokerServer:
         self._context: BrokerContext
         self._parts: BrokerParts
         self._tls: Mapping[str, ServerTls]  # by listener
+        self._sasl: Mapping[str, SaslListener]  # likewise
         self._server: Server
         self.addresses: Addresses  # of the bound listeners
         self._storage_jobs: StorageJobs
@@ -157,6 +159,7 @@ class BrokerServer:
         if slow is not None:
             self._logger.warning("slow_validation", slow)
         self._tls = self._load_tls(config)
+        self._sasl = self._make_sasl(config)
         await self._open_metrics(config)
         storage = self._storage = BrokerStorage(
             StorageConfig.from_broker(config),
@@ -398,17 +401,25 @@ class BrokerServer:
             max_connections=max_connections,
             logger=self._loggers.get("network"),
         )
-        self.addresses = bind_listeners(self._server, config, self._tls)
+        self.addresses = bind_listeners(self._server, config, self._tls, self._sasl)
         self._reload_tls(config)
         self._parts.advertised.update(self.addresses.advertised)
 
     def _load_tls(self, config: EffectiveConfig) -> "Mapping[str, ServerTls]":
-        if not secured_listeners(config):
+        if not any(protocol.endswith("SSL") for protocol in secured_listeners(config).values()):
             return {}
         # Imported here because most brokers have no listener with TLS.
         from penstock.server.listener_tls import load_listener_tls
 
         return load_listener_tls(config)
+
+    def _make_sasl(self, config: EffectiveConfig) -> "Mapping[str, SaslListener]":
+        if not any(name.startswith("SASL") for name in secured_listeners(config).values()):
+            return {}
+        from penstock.security.sasl.scram_users import ScramUsers
+        from penstock.server.listener_sasl import make_listener_sasl
+
+        return make_listener_sasl(config, ScramUsers())
 
     def _reload_tls(self, config: EffectiveConfig) -> None:
         if not self._tls:

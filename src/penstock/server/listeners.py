@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.sasl_gate import SaslGate
 from penstock.config.effective_config import EffectiveConfig
 from penstock.logs.event_logger import EventLogger
 from penstock.network.handshake import ListenerTls
@@ -11,6 +12,7 @@ from penstock.network.limits import NetworkLimits
 from penstock.network.send_queue import SendPath
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
+from penstock.security.sasl.login import SaslListener
 from penstock.server.addresses import Addresses, bound_addresses, listeners_of
 from penstock.server.errors import StartRefused
 
@@ -26,6 +28,7 @@ def build_server(
     limits = NetworkLimits.from_broker(config)
     return Server(
         on_request=dispatcher.on_request,
+        on_sasl_request=SaslGate(dispatcher.on_request, timers).on_request,
         check_frame=dispatcher.check_frame,
         timers=timers,
         limits=replace(limits, max_connections=min(limits.max_connections, max_connections)),
@@ -35,13 +38,20 @@ def build_server(
 
 
 def bind_listeners(
-    server: Server, config: EffectiveConfig, tls: Mapping[str, ListenerTls]
+    server: Server,
+    config: EffectiveConfig,
+    tls: Mapping[str, ListenerTls],
+    sasl: Mapping[str, SaslListener],
 ) -> Addresses:
     bound = []
     for listener in listeners_of(config):
         try:
             host, port = server.bind(
-                listener.name, listener.host, listener.port, tls.get(listener.name)
+                listener.name,
+                listener.host,
+                listener.port,
+                tls.get(listener.name),
+                sasl.get(listener.name),
             )
         except OSError as error:
             address = f"{listener.host or '*'}:{listener.port}"

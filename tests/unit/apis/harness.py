@@ -22,6 +22,7 @@ from penstock.apis.config import ApiConfig
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.fetch_sessions import FetchSessions
 from penstock.apis.registry import APIS
+from penstock.apis.sasl_gate import SaslGate
 from penstock.apis.services import Services
 from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
@@ -62,7 +63,8 @@ from penstock.protocol.schemas import REQUIRED, describe_fields, get_request_sch
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AclOperation, ResourceType
-from penstock.security.principal import ANONYMOUS, Caller
+from penstock.security.principal import ANONYMOUS, Caller, Principal
+from penstock.security.sasl.login import SaslLogin
 from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.manual_clock import ManualClock
 
@@ -176,6 +178,10 @@ class FakeConnection:
         self.may_start_next = 0
         self.holds_leases = False  # whether responses keep their leases, as if not sent yet
         self.held: list[Releasable] = []
+        self.login: SaslLogin | None = None
+        self.failed_logins: list[str] = []
+        self.expired_sessions = 0
+        self.is_draining = False
         self._waiting: list[InFlightRequest] = []
         self._disconnect_callbacks: list[Callable[[], None]] = []
 
@@ -210,6 +216,18 @@ class FakeConnection:
     def fail(self, what: str) -> None:
         self.unexpected_errors.append(sys.exception())
         self.close(what)
+
+    def complete_login(self, principal: Principal) -> None:
+        self.caller = self.caller._replace(principal=principal)
+
+    def note_failed_login(self, reason: str) -> None:
+        self.failed_logins.append(reason)
+
+    def note_expired_session(self) -> None:
+        self.expired_sessions += 1
+
+    def drain(self) -> None:
+        self.is_draining = True
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
         self._disconnect_callbacks.append(call)
@@ -379,7 +397,10 @@ class ApiHarness:
     ) -> InFlightRequest:
         view = memoryview(frame)
         in_flight = (connection or self.connection).begin(view)
-        self.dispatcher.on_request(in_flight)
+        if in_flight.login is None:
+            self.dispatcher.on_request(in_flight)
+        else:
+            SaslGate(self.dispatcher.on_request, self.clock).on_request(in_flight)
         in_flight.frame = memoryview(b"")
         frame[:] = b"\xee" * len(frame)  # as if the next request were received into the buffer
         view.release()

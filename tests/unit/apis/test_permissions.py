@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from tests.unit.apis.admin.harness import FakeController as FakeAdministration
 from tests.unit.apis.harness import ApiHarness, topic_id_of
-from tests.unit.apis.test_access import error_codes, rows
+from tests.unit.apis.test_access import EXEMPT, error_codes, rows
 
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.inter_broker_access import InterBroker
@@ -182,7 +182,7 @@ def test_the_page_has_the_table() -> None:
     assert page == with_table(page), "run: python -m penstock.apis.permissions_page"
 
 
-@pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.API_VERSIONS}))
+@pytest.mark.parametrize("key", sorted(set(APIS) - EXEMPT))
 def test_a_caller_with_all_permissions_is_not_refused(harness: ApiHarness, key: ApiKey) -> None:
     _let_in(harness, PERMISSIONS[key])
     for sample in samples(key):

@@ -120,9 +120,9 @@ def test_a_read_only_setting_cannot_change_while_the_broker_runs() -> None:
 
 
 def test_a_per_broker_setting_cannot_be_set_for_the_cluster() -> None:
-    own = _given(sasl_enabled_mechanisms="PLAIN")
-    assert resolve_broker(dynamic_broker=own)["sasl.enabled.mechanisms"] == ("PLAIN",)
-    with pytest.raises(ConfigError, match=r"sasl\.enabled\.mechanisms is set per broker"):
+    own = _given(sasl_kerberos_service_name="kafka")
+    assert resolve_broker(dynamic_broker=own)["sasl.kerberos.service.name"] == "kafka"
+    with pytest.raises(ConfigError, match=r"sasl\.kerberos\.service\.name is set per broker"):
         resolve_broker(dynamic_cluster=own)
 
 
@@ -230,7 +230,9 @@ def test_settings_of_listeners_and_of_plugins_are_named_as_without_effect() -> N
     line = resolve_broker(given).describe_without_effect()
     assert line is not None
     assert "2 of the settings change nothing here: " in line
-    assert "listener.name.internal.max.connections (no effect: only settings of TLS" in line
+    assert (
+        "listener.name.internal.max.connections (no effect: only settings of TLS and SASL" in line
+    )
     assert "rsm.config.bucket (no effect: there are no plugins)" in line
 
 

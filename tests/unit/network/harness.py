@@ -14,6 +14,7 @@ from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 from penstock.security.principal import Caller
+from penstock.security.sasl.login import SaslListener
 
 LOOPS = ["asyncio", "uvloop"]
 TIMEOUT_S = 180  # a scenario that takes longer hangs
@@ -141,6 +142,8 @@ def serve(
     limits: NetworkLimits | None = None,
     send_path: SendPath = SendPath.SENDFILE,
     tls: ListenerTls | None = None,
+    sasl: SaslListener | None = None,
+    on_sasl_request: Callable[[InFlightRequest], None] | None = None,
 ) -> NetworkHarness:
     """Run the scenario against a server; a callback that raises fails it, too."""
     errors: list[dict[str, Any]] = []
@@ -151,6 +154,7 @@ def serve(
         timers = LoopTimers(now_ms=clock.now_ms)
         server = Server(
             on_request=on_request,
+            on_sasl_request=on_sasl_request,
             check_frame=check_frame,
             timers=timers,
             limits=limits or NetworkLimits(),
@@ -161,7 +165,7 @@ def serve(
         async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
             group.create_task(timers.run(), name="timers")
             name = "PLAINTEXT" if tls is None else "SSL"
-            serving.address = server.bind(name, "127.0.0.1", 0, tls)
+            serving.address = server.bind(name, "127.0.0.1", 0, tls, sasl)
             server.start()
             try:
                 await scenario(serving)

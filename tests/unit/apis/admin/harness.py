@@ -52,6 +52,7 @@ from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.security.principal import Caller, Principal
+from penstock.security.sasl.login import SaslLogin
 from penstock.storage.segmented_engine import SegmentedEngine
 
 OWN_ID = BrokerId(1)
@@ -200,6 +201,7 @@ class _NullConnection:
         self.local_port = 9092
         self.number = 1
         self.is_closed = False
+        self.login: SaslLogin | None = None
 
     def take_answer(self, in_flight: InFlightRequest) -> None: ...
 
@@ -210,6 +212,14 @@ class _NullConnection:
     def close(self, reason: str, *, is_logged: bool = True) -> None: ...
 
     def fail(self, what: str) -> None: ...
+
+    def complete_login(self, principal: Principal) -> None: ...
+
+    def note_failed_login(self, reason: str) -> None: ...
+
+    def note_expired_session(self) -> None: ...
+
+    def drain(self) -> None: ...
 
     def on_disconnect(self, call: Callable[[], None]) -> None: ...
 
