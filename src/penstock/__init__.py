@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from penstock.client.producer import Producer
     from penstock.client.reassignments import PartitionReassignment
     from penstock.client.replica_descriptions import ReplicaDescription
+    from penstock.client.scram_users import ScramUser
     from penstock.client.topic_descriptions import PartitionDescription, TopicDescription
     from penstock.client.transaction_values import (
         ListedTransaction,
@@ -149,6 +150,7 @@ __all__ = [
     "RequestTimedOut",
     "ResourcePattern",
     "ResourceType",
+    "ScramUser",
     "SendFailed",
     "SendTimedOut",
     "TlsFailed",
@@ -183,6 +185,7 @@ _EXPORTS = {
     "ResourcePattern": _ACLS,
     "AclOperation": _ACLS,
     "ResourceType": _ACLS,
+    "ScramUser": "penstock.client.scram_users",
     "Admin": "penstock.client.blocking_admin",
     "AlterConfigOp": _ADMIN_VALUES,
     "AsyncAdmin": "penstock.client.async_admin",

@@ -163,6 +163,8 @@ _KAFKA: Mapping[ApiKey, tuple[Permission, ...]] = {
     ApiKey.DESCRIBE_ACLS: (_cluster(_DESCRIBE),),
     ApiKey.CREATE_ACLS: (_cluster(_ALTER, "every rule is refused"),),
     ApiKey.DELETE_ACLS: (_cluster(_ALTER, "every filter is refused"),),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (_cluster(_DESCRIBE),),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_cluster(_ALTER, "every user is refused"),),
     ApiKey.DESCRIBE_CONFIGS: (
         _cluster(_DESCRIBE_CONFIGS, "brokers, loggers and client metrics"),
         _topic(_DESCRIBE_CONFIGS, _CONFIGS),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.apis.group_service import GroupService
     from penstock.apis.transaction_service import TransactionService
     from penstock.controller.acl_store import ChangesAcls
+    from penstock.controller.scram_store import KeepsScramUsers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Services:
     get_transaction_verifier: Callable[[], VerifiesTransactions] = NobodyVerifies  # likewise
     access_log: AccessLog = field(default_factory=AccessLog)
     acls: "ChangesAcls | None" = None  # None: no authorizer is configured
+    get_scram_users: "Callable[[], KeepsScramUsers] | None" = None  # built lazily
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 
     @property
@@ -72,6 +74,11 @@ class Services:
     @property
     def transactions(self) -> "TransactionService":
         return self.get_transactions()
+
+    @property
+    def scram_users(self) -> "KeepsScramUsers":
+        assert self.get_scram_users is not None, "every broker has a metadata store"
+        return self.get_scram_users()
 
     @property
     def deferred(self) -> "DeferredService":

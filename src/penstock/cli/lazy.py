@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "group": "penstock.cli.group_commands",
     "transaction": "penstock.cli.transaction_commands",
     "acl": "penstock.cli.acl_commands",
+    "user": "penstock.cli.user_commands",
     "cluster": "penstock.cli.cluster_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",

@@ -97,6 +97,19 @@ def up(
             "metrics.otlp.endpoint; needs the extra otlp.",
         ),
     ] = None,
+    admin_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="SCRAM user that is created before the first listener opens, unless it exists, or "
+            "penstock.admin.user; needs a listener with SCRAM. The password is in "
+            "--admin-password-file or in PENSTOCK_ADMIN_PASSWORD.",
+        ),
+    ] = None,
+    admin_password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Its first line is the password of --admin-user."),
+    ] = None,
     log_format: Annotated[
         str | None,
         typer.Option(
@@ -131,6 +144,7 @@ def up(
     """
     _refuse_contradictions(broker_id, zookeeper, brokers, zookeepers)
     options = _optional_settings(metrics, otlp, log_format, log_level)
+    options |= _admin_settings(admin_user, admin_password_file)
     if brokers is not None:
         raise typer.Exit(
             _run_cluster(
@@ -167,6 +181,17 @@ def _optional_settings(
         options["logging.format"] = log_format
     if log_level is not None:
         options["logging.level"] = log_level.upper()
+    return options
+
+
+def _admin_settings(user: str | None, password_file: Path | None) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if user is not None:
+        options["penstock.admin.user"] = user
+    if password_file is not None:
+        if user is None:
+            raise typer.BadParameter("--admin-password-file needs --admin-user")
+        options["penstock.admin.password.file"] = str(password_file)
     return options
 
 

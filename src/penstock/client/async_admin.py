@@ -14,6 +14,7 @@ from penstock.client.admin_configs import ConfigOperations
 from penstock.client.admin_groups import GroupOperations
 from penstock.client.admin_topics import TopicOperations
 from penstock.client.admin_transactions import TransactionOperations
+from penstock.client.admin_users import UserOperations
 
 DEFAULT_CLIENT_ID = "penstock-admin"
 DEFAULT_TIMEOUT_S = 30.0
@@ -26,6 +27,7 @@ class AsyncAdmin(
     ClusterOperations,
     TransactionOperations,
     AclOperations,
+    UserOperations,
 ):
     """`async with penstock.AsyncAdmin("127.0.0.1:9092") as admin`. It connects on first use, and
     belongs to the event loop that uses it first.

@@ -150,6 +150,11 @@ class Admin:
     describe_acls = _blocking(AsyncAdmin.describe_acls)
     delete_acls = _blocking(AsyncAdmin.delete_acls)
 
+    # Users.
+    create_user = _blocking(AsyncAdmin.create_user)
+    list_users = _blocking(AsyncAdmin.list_users)
+    delete_user = _blocking(AsyncAdmin.delete_user)
+
     # The cluster.
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     describe_log_dirs = _blocking(AsyncAdmin.describe_log_dirs)

@@ -39,6 +39,7 @@ from penstock.client.offset_times import OffsetTimesClient
 from penstock.client.reassignments import ReassignmentClient
 from penstock.client.replicas import ReplicasClient
 from penstock.client.router import AskLeader, Router, RouterSettings
+from penstock.client.scram_users import ScramUserClient
 from penstock.client.security.config import PLAINTEXT, ClientSecurity
 from penstock.client.transactions import TransactionClient
 from penstock.model.errors import ErrorCode
@@ -74,6 +75,7 @@ class ClusterClient:
         )
         self._router = Router(parse_bootstrap(bootstrap), settings)
         self.acls = AclClient(self._router)
+        self.scram_users = ScramUserClient(self._router)
         self.admin = AdminClient(self._router)
         self.delayed = DelayedClient(self._router)
         self.groups = GroupClient(self._router)

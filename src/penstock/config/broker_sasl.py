@@ -45,6 +45,20 @@ SETTINGS: tuple[Setting, ...] = (
         at_least(0),
     ),
     broker(
+        "penstock.admin.user",
+        SettingKind.STRING,
+        None,
+        "SCRAM user that is created before the first listener opens, unless it exists.",
+        own=True,
+    ),
+    broker(
+        "penstock.admin.password.file",
+        SettingKind.STRING,
+        None,
+        "File with that user's password; unset: the environment variable PENSTOCK_ADMIN_PASSWORD.",
+        own=True,
+    ),
+    broker(
         "penstock.sasl.plain.without.tls",
         SettingKind.BOOLEAN,
         False,

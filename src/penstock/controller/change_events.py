@@ -215,16 +215,18 @@ def _config_events(before: ClusterState, after: ClusterState) -> Iterator[Change
 
 
 def _client_config_events(before: ClusterState, after: ClusterState) -> Iterator[ChangeEvent]:
-    """A warning, because whoever has stored a quota or a credential relies on it. No value is
-    named: it may be a credential."""
+    """A warning, because whoever has stored a quota relies on it. No value is named: it may be a
+    credential, which is in effect."""
     for entity, configs in after.client_configs.items():
         if before.client_configs.get(entity) != configs:
-            names = sorted(configs)[:MAX_NAMED]
+            names = sorted(name for name in configs if not name.startswith("SCRAM-"))[:MAX_NAMED]
+            if not names:
+                continue
             yield ChangeEvent(
                 WARNING,
                 "client_configs_without_effect",
                 f"the configs of {entity} ({', '.join(names)}) have no effect yet: this version "
-                "enforces no quotas and has no SCRAM logins",
+                "enforces no quotas",
                 {"entity": str(entity), "names": names},
                 str(entity),
             )

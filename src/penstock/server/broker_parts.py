@@ -35,6 +35,7 @@ from penstock.server.metadata_store import BrokerMetadataStore
 from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
+    from penstock.controller.scram_store import ScramStore
     from penstock.coordinators.deferred.coordinator import DeferredCoordinator
     from penstock.coordinators.group.coordinator import GroupCoordinator
     from penstock.coordinators.transaction.coordinator import TransactionCoordinator
@@ -61,6 +62,7 @@ def build_parts(
     cluster_id: str,
     store: BrokerMetadataStore,
     authorization: Authorization,
+    get_scram_users: "Callable[[], ScramStore]",
     engine: Engine,
     client_apis: Mapping[PrivateKey, Callable[[], Api]],
     disk: Disk,
@@ -96,6 +98,7 @@ def build_parts(
         authorizer=authorization.authorizer,
         access_log=authorization.access_log,
         acls=authorization.acls,
+        get_scram_users=get_scram_users,
         timers=context.timers,
         wall_ms=context.wall_ms,
         config=CachedConfig(context.config, ApiConfig.from_broker),

@@ -58,11 +58,12 @@ from penstock.storage.errors import MalformedCheckpoint, StorageError
 
 if TYPE_CHECKING:
     from penstock.apis.api import Api
+    from penstock.controller.scram_store import ScramStore
     from penstock.metrics.committed_times import CommittedTimes
     from penstock.metrics.endpoints import Health
     from penstock.metrics.scrape import Collect, Scraper
-    from penstock.security.sasl.login import SaslListener
     from penstock.security.server_tls import ServerTls
+    from penstock.server.broker_logins import BrokerLogins
     from penstock.server.metrics_listener import MetricsListener
     from penstock.server.otlp_push import OtlpPush
 
@@ -125,7 +126,8 @@ class BrokerServer:
         self._context: BrokerContext
         self._parts: BrokerParts
         self._tls: Mapping[str, ServerTls]  # by listener
-        self._sasl: Mapping[str, SaslListener]  # likewise
+        self._logins: BrokerLogins | None = None  # None: no listener has SASL
+        self._scram_store: Lazy[ScramStore] = Lazy(self._build_scram_store)
         self._server: Server
         self.addresses: Addresses  # of the bound listeners
         self._storage_jobs: StorageJobs
@@ -159,7 +161,7 @@ class BrokerServer:
         if slow is not None:
             self._logger.warning("slow_validation", slow)
         self._tls = self._load_tls(config)
-        self._sasl = self._make_sasl(config)
+        self._logins = self._make_logins(config)
         await self._open_metrics(config)
         storage = self._storage = BrokerStorage(
             StorageConfig.from_broker(config),
@@ -193,9 +195,13 @@ class BrokerServer:
         )
         if authorization.acls is not None:
             self._following_acls = follow_acls(authorization.acls, tasks)
+        if self._logins is not None:
+            security_logger = self._loggers.get("security")
+            await self._logins.open(self._scram_store, self._store, security_logger, tasks)
         self._parts = build_parts(
             self._context,
             authorization=authorization,
+            get_scram_users=self._scram_store.get,
             raw_config=self._raw_config,
             dynamic_config=dynamic_config,
             cluster_id=identity.cluster_id,
@@ -401,7 +407,9 @@ class BrokerServer:
             max_connections=max_connections,
             logger=self._loggers.get("network"),
         )
-        self.addresses = bind_listeners(self._server, config, self._tls, self._sasl)
+        self.addresses = bind_listeners(
+            self._server, config, self._tls, self._logins.listeners if self._logins else {}
+        )
         self._reload_tls(config)
         self._parts.advertised.update(self.addresses.advertised)
 
@@ -413,13 +421,22 @@ class BrokerServer:
 
         return load_listener_tls(config)
 
-    def _make_sasl(self, config: EffectiveConfig) -> "Mapping[str, SaslListener]":
-        if not any(name.startswith("SASL") for name in secured_listeners(config).values()):
-            return {}
-        from penstock.security.sasl.scram_users import ScramUsers
-        from penstock.server.listener_sasl import make_listener_sasl
+    def _make_logins(self, config: EffectiveConfig) -> "BrokerLogins | None":
+        has_sasl = any(name.startswith("SASL") for name in secured_listeners(config).values())
+        if not has_sasl and not config.find_str("penstock.admin.user"):
+            return None
+        # Imported here because most brokers have no listener with SASL.
+        from penstock.server.broker_logins import BrokerLogins
 
-        return make_listener_sasl(config, ScramUsers())
+        return BrokerLogins(config)
+
+    def _build_scram_store(self) -> "ScramStore":
+        """On the first use: with SASL at start-up, else by a request about users."""
+        from penstock.controller.scram_store import ScramStore
+        from penstock.security.sasl.scram_users import ScramUsers
+
+        users = ScramUsers() if self._logins is None else self._logins.users
+        return ScramStore(self._store.session, users, self._loggers.get("security"))
 
     def _reload_tls(self, config: EffectiveConfig) -> None:
         if not self._tls:
@@ -507,6 +524,8 @@ class BrokerServer:
         await parts.links.close()
         if self._following_acls is not None:
             self._following_acls.cancel()
+        if self._logins is not None:
+            self._logins.close()
         self._storage_jobs.stop()
         self._timers.stop()
         await self._storage.close()

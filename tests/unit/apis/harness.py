@@ -15,6 +15,7 @@ from uuid import UUID
 
 from tests.unit.apis.fake_deferred_messages import FakeDeferredMessages
 from tests.unit.apis.fake_group_coordinator import FakeGroupCoordinator
+from tests.unit.apis.fake_scram_users import FakeScramUsers
 from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 from tests.unit.apis.fake_verifier import FakeVerifier
 
@@ -304,6 +305,7 @@ class ApiHarness:
         self.transactions = FakeTransactionCoordinator()
         self.deferred = FakeDeferredMessages()
         self.verifier = FakeVerifier()
+        self.scram_users = FakeScramUsers()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
@@ -344,6 +346,7 @@ class ApiHarness:
             get_transactions=lambda: self.transactions,
             wall_ms=lambda: self.wall_ms,
             get_transaction_verifier=lambda: self.verifier,
+            get_scram_users=lambda: self.scram_users,
         )
         self.dispatcher = Dispatcher(APIS, self.services)
         self.connection = FakeConnection()

@@ -443,6 +443,16 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 CLUSTER_DENIED,
             )
         ],
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: [
+            Row({"users": None}, on_cluster(AclOperation.DESCRIBE), CLUSTER_DENIED)
+        ],
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: [
+            Row(
+                {"deletions": [{"name": "ada", "mechanism": 1}], "upsertions": []},
+                on_cluster(AclOperation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
         ApiKey.DESCRIBE_LOG_DIRS: [
             Row(
                 {"topics": None},

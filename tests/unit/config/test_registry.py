@@ -104,6 +104,8 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.delayed.topic.num.partitions": 50,
     "penstock.delayed.topic.replication.factor": 3,
     "penstock.delayed.topic.segment.bytes": 104_857_600,
+    "penstock.admin.password.file": None,
+    "penstock.admin.user": None,
     "penstock.sasl.plain.without.tls": False,
     "penstock.ssl.reload.interval.ms": 10_000,
     "penstock.half.check.interval.ms": 30_000,
