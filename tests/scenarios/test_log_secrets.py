@@ -4,18 +4,19 @@ Everything is logged, down to TRACE, in both formats.
 """
 
 import asyncio
-from collections.abc import Callable
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.scenarios.raw_client import RawClient, request_frame
+from tests.scenarios.raw_client import RawClient
 from tests.scenarios.up_process import penstock_up, try_up
 
 import penstock
 from penstock.client.admin_values import AlterConfigOp, ConfigResource
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError
+from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 
 SECRETS = {
@@ -41,15 +42,12 @@ def try_alter(servers: str, resource: ConfigResource, *changes: AlterConfigOp) -
 def send_credentials(servers: str) -> None:
     """A client that expects SASL here sends its password, framed and bare."""
     plain = b"\0alice\0secret-of-alice"
-    frames: list[Callable[[], bytes]] = [
-        lambda: request_frame(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"),
-        lambda: request_frame(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=plain),
-        lambda: len(plain).to_bytes(4, "big") + plain,
-    ]
-    for make_frame in frames:
-        with RawClient(servers) as client:
-            client.try_send(make_frame())
-            assert client.is_cut_off()
+    with RawClient(servers) as client:
+        client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        answer = client.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=plain)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        client.try_send(len(plain).to_bytes(4, "big") + plain)
+        assert client.is_cut_off()
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
@@ -86,3 +84,37 @@ def test_a_refused_config_does_not_show_its_secrets(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "start_refused" in done.stderr
     assert MARK not in done.stderr + done.stdout
+
+
+def test_no_secret_of_a_login_is_logged(tmp_path: Path) -> None:
+    """CVE-2026-33558: tokens, salts and keys of logins that succeed and of those that do not."""
+    logs = {"logging.level": "TRACE"}
+    with penstock.Broker(data=tmp_path, security="sasl_ssl", config=logs) as broker:
+        config, servers = broker.client_config, broker.bootstrap_servers
+        with penstock.Admin(servers, config=config) as admin:
+            admin.create_user("alice", "secret-of-alice")
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            for password in ("secret-of-alice", "secret-of-nobody"):
+                login = {"sasl.username": "alice", "sasl.password": password}
+                alice = {**config, "sasl.mechanism": mechanism, **login}
+                with (
+                    penstock.Admin(servers, config=alice, timeout_s=60) as admin,
+                    suppress(penstock.AuthenticationFailed),
+                ):
+                    admin.list_users()
+        stored = re.findall(
+            rb"(?:salt|stored_key|server_key)=([A-Za-z0-9+/=]{20,})", _read(tmp_path)
+        )
+        assert len(stored) >= 6
+        logged = broker.logs()
+    assert "authentication_failed" in logged
+    assert "user_altered" in logged
+    assert MARK not in logged
+    assert config["sasl.password"] not in logged
+    assert [value for value in stored if value.decode() in logged] == []
+
+
+def _read(folder: Path) -> bytes:
+    """What the metadata store has on disk."""
+    files = (path for path in (folder / ".coordination").rglob("*") if path.is_file())
+    return b"".join(path.read_bytes() for path in files)

@@ -306,8 +306,10 @@ class ScramServer:
             raise ScramError("client-final came before server-first")
         self._first = None
         final = parse_client_final(client_final)
-        # Equal, not only ending in ours (CVE-2024-56128).
-        if not _are_equal(final.nonce, first.nonce + self._nonce):
+        # Equal, not only ending in ours (CVE-2024-56128). Older versions of librdkafka repeat the
+        # client's nonce in front; that is no less determined.
+        nonce = first.nonce + self._nonce
+        if not (_are_equal(final.nonce, nonce) or _are_equal(final.nonce, first.nonce + nonce)):
             raise ScramError("the nonce is not that of this login")
         if not _are_equal(final.binding, first.gs2_header.encode()):
             raise ScramError("the channel binding is not that of client-first")

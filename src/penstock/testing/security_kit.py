@@ -1,7 +1,8 @@
 """What a secured broker or cluster for tests needs: certificates and a user, made on the spot.
 
 "tls": clients and brokers show certificates to each other. "sasl_ssl": TLS, and a login with a
-password that nobody has seen before. Its files are deleted with their owner.
+password that nobody has seen before; users of SCRAM may be added (`Admin.create_user`). Its files
+are deleted with their owner.
 """
 
 import secrets
@@ -55,7 +56,7 @@ class SecurityKit:
         own = f'username="{_BROKER_USER}" password="{self._broker_password}"'
         return {
             **config,
-            "sasl.enabled.mechanisms": _MECHANISM,
+            "sasl.enabled.mechanisms": f"{_MECHANISM},SCRAM-SHA-256,SCRAM-SHA-512",
             "sasl.mechanism.inter.broker.protocol": _MECHANISM,
             "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{_MODULE} required {own}{options};",
         }

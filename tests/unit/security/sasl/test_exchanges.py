@@ -1,6 +1,9 @@
 """PLAIN and SCRAM on the server's side: who gets in, and what the others learn."""
 
 import ast
+import hashlib
+import hmac
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,10 @@ from tests.unit.security.sasl.logins import PASSWORDS, make_scram_users, plain_t
 import penstock.protocol.scram
 import penstock.security.sasl.plain
 from penstock.protocol.scram import (
+    ClientFirst,
     ScramClient,
     ScramMechanism,
+    ServerFirst,
     make_client_first,
     parse_server_first,
 )
@@ -120,6 +125,26 @@ def test_scram_refuses_a_nonce_that_only_ends_like_its_own() -> None:
     final = client.final(exchange.evaluate(client.first()).token)
     with pytest.raises(LoginRefused, match="nonce"):
         exchange.evaluate(final.replace(b"r=abcdef", b"r=xabcdef"))
+
+
+def test_scram_lets_old_librdkafka_repeat_its_own_nonce() -> None:
+    exchange = ScramExchange(ScramMechanism.SHA_256, make_scram_users())
+    nonce = "of-the-client"
+    first = make_client_first("alice", nonce=nonce)
+    challenge = parse_server_first(exchange.evaluate(first.encode()).token)
+    final = _final_with_nonce(first, challenge, nonce + challenge.nonce)
+    assert exchange.evaluate(final).user == "alice"
+
+
+def _final_with_nonce(first: ClientFirst, challenge: ServerFirst, nonce: str) -> bytes:
+    """client-final of a client that knows the password and sends this nonce."""
+    salted = hashlib.pbkdf2_hmac("sha256", _PASSWORD.encode(), challenge.salt, challenge.iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    bare = f"c=biws,r={nonce}"
+    signed = f"{first.bare},{challenge.text},{bare}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    return f"{bare},p={b64encode(proof).decode()}".encode()
 
 
 def test_scram_refuses_a_final_message_of_another_login() -> None:
