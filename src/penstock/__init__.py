@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from penstock.model.admin import ConfigOperation, ConfigResourceType
     from penstock.model.errors import ErrorCode
     from penstock.model.ids import TopicPartition
+    from penstock.model.quotas import QuotaEntity, QuotaFilter, QuotaKey, QuotaMatch
     from penstock.testing.embedded_broker import Broker
     from penstock.zookeeper_consumer.consumer import ZooKeeperConsumer
 
@@ -143,6 +144,10 @@ __all__ = [
     "Producer",
     "ProducerFenced",
     "QueueFull",
+    "QuotaEntity",
+    "QuotaFilter",
+    "QuotaKey",
+    "QuotaMatch",
     "RebalanceFailed",
     "RecordMetadata",
     "RefusedByBroker",
@@ -174,6 +179,7 @@ _ADMIN_VALUES = "penstock.client.admin_values"
 _ERRORS = "penstock.client.errors"
 _GROUP_VALUES = "penstock.client.group_values"
 _HALF_MESSAGES = "penstock.client.half_messages"
+_QUOTAS = "penstock.model.quotas"
 _TRANSACTION_VALUES = "penstock.client.transaction_values"
 # Imported when first used, so that `import penstock` costs nothing.
 _EXPORTS = {
@@ -184,6 +190,10 @@ _EXPORTS = {
     "PatternType": _ACLS,
     "ResourcePattern": _ACLS,
     "AclOperation": _ACLS,
+    "QuotaEntity": _QUOTAS,
+    "QuotaFilter": _QUOTAS,
+    "QuotaKey": _QUOTAS,
+    "QuotaMatch": _QUOTAS,
     "ResourceType": _ACLS,
     "ScramUser": "penstock.client.scram_users",
     "Admin": "penstock.client.blocking_admin",

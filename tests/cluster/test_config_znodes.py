@@ -133,15 +133,13 @@ def test_bad_configs_are_one_log_line_and_the_previous_ones_stay(
     cluster.wait(partial(produce_error, cluster, "damaged", 5_000), lambda error: error is None)
 
 
-def test_configs_of_users_and_clients_are_said_to_have_no_effect(
-    cluster: Cluster, put: Put
-) -> None:
+def test_quotas_of_users_and_clients_are_read(cluster: Cluster, put: Put) -> None:
     put("users/alice", producer_byte_rate="1024")
     put("clients/app", consumer_byte_rate="1024")
-    for who in ("user 'alice'", "client 'app'"):
+    for line in ("user 'alice' has producer_byte_rate", "client-id 'app' has consumer_byte_rate"):
         cluster.wait(
             lambda: all_logs(cluster),
-            lambda logs, who=who: f"the configs of {who}" in logs,  # type: ignore[misc]
+            lambda logs, line=line: line in logs,  # type: ignore[misc]
         )
     assert lines_about(cluster, "/config/users") == []
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.request_counters import ApiRequestCounters
+from penstock.apis.throttling import RequestThrottle
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.entry_counts import Excess
 from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
@@ -82,6 +83,8 @@ class Request:
         observer = self.in_flight.observer
         if isinstance(observer, ApiRequestCounters):
             self.in_flight.observer = observer.of_followers(self.version)
+        elif isinstance(observer, RequestThrottle):
+            observer.count_as_follower()
 
     def count_error(self, code: int) -> None:
         """Count an error in the response, or of one of its partitions."""

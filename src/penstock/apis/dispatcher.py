@@ -17,6 +17,7 @@ from penstock.apis.request_counters import (
     RequestCounters,
 )
 from penstock.apis.slow_requests import SlowRequests
+from penstock.apis.throttling import RequestThrottle
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
@@ -60,6 +61,7 @@ class Dispatcher:
         # The requested ones of `apis`, by key, with their counters.
         self._loaded: dict[int, tuple[Api, ApiRequestCounters]] = {}
         self._services = services
+        self._quotas = services.quotas
         self._refused = RefusedVersions()
         self._counters = RequestCounters(_slow_requests(services))
 
@@ -115,6 +117,9 @@ class Dispatcher:
         else:
             budget = api.new_budget(self._services.config())
         request = Request(api.key, version, correlation_id, client_id, in_flight, body, budget)
+        if self._quotas.is_active:
+            now_ms = self._services.timers.now_ms
+            in_flight.observer = RequestThrottle(request, counters, self._quotas, now_ms)
         try:
             if api.direct is not None:
                 api.direct(request, self._services)

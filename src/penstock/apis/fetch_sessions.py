@@ -121,6 +121,11 @@ class FetchContext:
         """Choose the partitions of the response to send. Called once, when it is built."""
         return FetchResponseHead(ErrorCode.NONE, NO_SESSION), answers
 
+    def hold_back(self) -> FetchResponseHead:
+        """Instead of `choose`, of a response without partitions: a quota is exceeded. The session
+        keeps what it knows, and a full fetch creates none, so the client sends it again."""
+        return FetchResponseHead(ErrorCode.NONE, NO_SESSION)
+
 
 class _Sessionless(FetchContext):
     def __init__(self, partitions: Iterable[RequestedPartition]) -> None:
@@ -173,6 +178,10 @@ class _Incremental(FetchContext):
             return FetchResponseHead(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id), []
         news = [data for data in answers if _note(session, data)]
         return FetchResponseHead(ErrorCode.NONE, session.id), news
+
+    def hold_back(self) -> FetchResponseHead:
+        head, _ = self.choose(list[FetchedPartitionView]())
+        return head
 
 
 def _note(session: FetchSession, data: FetchedPartitionView) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
+from penstock.apis.throttling import exempt
 from penstock.controller.interface import AltersConfigs, Membership
 from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
@@ -31,7 +32,7 @@ class InterBroker:
 
 
 def check_broker(request: Request, services: "Services") -> InterBroker:
-    """Refuse any caller that is not a broker of this cluster."""
+    """Refuse any caller that is not a broker of this cluster. Quotas do not count brokers."""
     if not allows_cluster(request, services, AclOperation.CLUSTER_ACTION):
         raise Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -43,4 +44,5 @@ def check_broker(request: Request, services: "Services") -> InterBroker:
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.key.title} is for brokers, on the inter-broker listener",
         )
+    exempt(request)
     return brokers

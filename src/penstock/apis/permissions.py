@@ -163,6 +163,8 @@ _KAFKA: Mapping[ApiKey, tuple[Permission, ...]] = {
     ApiKey.DESCRIBE_ACLS: (_cluster(_DESCRIBE),),
     ApiKey.CREATE_ACLS: (_cluster(_ALTER, "every rule is refused"),),
     ApiKey.DELETE_ACLS: (_cluster(_ALTER, "every filter is refused"),),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (_cluster(_DESCRIBE_CONFIGS),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (_cluster(_ALTER_CONFIGS, "every change is refused"),),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (_cluster(_DESCRIBE),),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_cluster(_ALTER, "every user is refused"),),
     ApiKey.DESCRIBE_CONFIGS: (

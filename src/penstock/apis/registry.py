@@ -64,6 +64,8 @@ _SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
             ApiKey.DESCRIBE_ACLS: range(1, 4),
             ApiKey.CREATE_ACLS: range(1, 4),
             ApiKey.DELETE_ACLS: range(1, 4),
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: range(2),
+            ApiKey.ALTER_CLIENT_QUOTAS: range(2),
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: range(1),
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: range(1),
         },

@@ -23,6 +23,7 @@ from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.security.access_log import AccessLog
 from penstock.security.authorizer import Authorizer
+from penstock.security.quotas.client_quotas import NO_QUOTAS, ClientQuotas
 from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.apis.group_service import GroupService
     from penstock.apis.transaction_service import TransactionService
     from penstock.controller.acl_store import ChangesAcls
+    from penstock.controller.quota_store import ChangesQuotas
     from penstock.controller.scram_store import KeepsScramUsers
 
 
@@ -65,6 +67,8 @@ class Services:
     access_log: AccessLog = field(default_factory=AccessLog)
     acls: "ChangesAcls | None" = None  # None: no authorizer is configured
     get_scram_users: "Callable[[], KeepsScramUsers] | None" = None  # built lazily
+    quotas: ClientQuotas = NO_QUOTAS  # as they are enforced
+    stored_quotas: "ChangesQuotas | None" = None  # None: in tests of other handlers
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 
     @property

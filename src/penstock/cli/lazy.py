@@ -24,6 +24,7 @@ SUBCOMMANDS = {
     "transaction": "penstock.cli.transaction_commands",
     "acl": "penstock.cli.acl_commands",
     "user": "penstock.cli.user_commands",
+    "quota": "penstock.cli.quota_commands",
     "cluster": "penstock.cli.cluster_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",

@@ -12,6 +12,7 @@ from penstock.client.admin_acls import AclOperations
 from penstock.client.admin_cluster import ClusterOperations
 from penstock.client.admin_configs import ConfigOperations
 from penstock.client.admin_groups import GroupOperations
+from penstock.client.admin_quotas import QuotaOperations
 from penstock.client.admin_topics import TopicOperations
 from penstock.client.admin_transactions import TransactionOperations
 from penstock.client.admin_users import UserOperations
@@ -28,6 +29,7 @@ class AsyncAdmin(
     TransactionOperations,
     AclOperations,
     UserOperations,
+    QuotaOperations,
 ):
     """`async with penstock.AsyncAdmin("127.0.0.1:9092") as admin`. It connects on first use, and
     belongs to the event loop that uses it first.

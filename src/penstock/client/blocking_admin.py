@@ -154,6 +154,9 @@ class Admin:
     create_user = _blocking(AsyncAdmin.create_user)
     list_users = _blocking(AsyncAdmin.list_users)
     delete_user = _blocking(AsyncAdmin.delete_user)
+    # Client quotas.
+    describe_client_quotas = _blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = _blocking(AsyncAdmin.alter_client_quotas)
 
     # The cluster.
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)

@@ -36,6 +36,7 @@ from penstock.client.groups import GroupClient
 from penstock.client.metadata import BrokerMetadata, ClusterMetadata
 from penstock.client.metrics import MetricsClient
 from penstock.client.offset_times import OffsetTimesClient
+from penstock.client.quotas import QuotaClient
 from penstock.client.reassignments import ReassignmentClient
 from penstock.client.replicas import ReplicasClient
 from penstock.client.router import AskLeader, Router, RouterSettings
@@ -80,6 +81,7 @@ class ClusterClient:
         self.delayed = DelayedClient(self._router)
         self.groups = GroupClient(self._router)
         self.metrics = MetricsClient(self._router)
+        self.quotas = QuotaClient(self._router)
         self.replicas = ReplicasClient(self._router)
         self.offset_times = OffsetTimesClient(self._router)
         self.reassignments = ReassignmentClient(self._router)

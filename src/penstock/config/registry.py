@@ -9,6 +9,7 @@ from penstock.config import (
     broker_groups,
     broker_log,
     broker_network,
+    broker_quotas,
     broker_replication,
     broker_sasl,
     broker_security,
@@ -33,6 +34,7 @@ _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "Groups and offsets": broker_groups.SETTINGS,
         "Transactions": broker_transactions.SETTINGS,
         "Messages that wait": broker_delayed.SETTINGS,
+        "Quotas": broker_quotas.SETTINGS,
         "Security": (
             *broker_security.SETTINGS,
             *broker_sasl.SETTINGS,

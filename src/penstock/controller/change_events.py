@@ -215,18 +215,16 @@ def _config_events(before: ClusterState, after: ClusterState) -> Iterator[Change
 
 
 def _client_config_events(before: ClusterState, after: ClusterState) -> Iterator[ChangeEvent]:
-    """A warning, because whoever has stored a quota relies on it. No value is named: it may be a
-    credential, which is in effect."""
+    """Also of those that are read at the election. No value is named, and no credential."""
     for entity, configs in after.client_configs.items():
         if before.client_configs.get(entity) != configs:
             names = sorted(name for name in configs if not name.startswith("SCRAM-"))[:MAX_NAMED]
             if not names:
                 continue
             yield ChangeEvent(
-                WARNING,
-                "client_configs_without_effect",
-                f"the configs of {entity} ({', '.join(names)}) have no effect yet: this version "
-                "enforces no quotas",
+                INFO,
+                "client_configs_read",
+                f"{entity} has {', '.join(names)}",
                 {"entity": str(entity), "names": names},
                 str(entity),
             )

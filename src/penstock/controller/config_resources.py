@@ -4,46 +4,28 @@ Pure. Not the access to the znodes (`config_watches`), nor what a change means (
 """
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from penstock.controller.interface import ConfigScope
+from penstock.controller.quota_znodes import find_quota_entity
 from penstock.controller.znodes import (
     ALL_BROKERS,
     BROKER_CONFIGS,
-    CLIENT_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
-    USER_CONFIGS,
     group_of_config,
 )
+from penstock.model.quotas import CLIENT_KEYS, IP_KEYS, QuotaEntity, is_rate
 
-DEFAULT_ENTITY = ""  # all users, or all client ids, that have no configs of their own
-CLIENTS_OF_USER = "clients"
-
-
-class ClientEntity(NamedTuple):
-    """Whose quotas or credentials they are: a user's, a client id's, or those of both together."""
-
-    user: str | None
-    client_id: str | None
-
-    def __str__(self) -> str:
-        parts = (("user", self.user), ("client", self.client_id))
-        return " and ".join(
-            f"{kind} {name!r}" if name else f"every {kind} without its own"
-            for kind, name in parts
-            if name is not None
-        )
+ClientEntity = QuotaEntity  # quotas and credentials lie in the same znodes
 
 
 class ConfigTarget(NamedTuple):
     """`name` as in AlterConfigs: "" is every broker."""
 
-    scope: ConfigScope | None  # None: a user or a client, see `entity`
+    scope: ConfigScope | None  # None: a user, a client or an address, see `entity`
     name: str = ""
-    entity: ClientEntity = ClientEntity(None, None)
+    entity: ClientEntity = ClientEntity()
 
 
 def find_resource(path: str) -> ConfigTarget | None:
@@ -56,25 +38,9 @@ def find_resource(path: str) -> ConfigTarget | None:
             return ConfigTarget(ConfigScope.BROKER, "" if name == ALL_BROKERS else name)
         case _ if parent == GROUP_CONFIGS:
             return ConfigTarget(ConfigScope.GROUP, group_of_config(name))
-        case _ if parent == CLIENT_CONFIGS:
-            return ConfigTarget(None, entity=ClientEntity(None, _entity_name(name)))
-        case _ if parent == USER_CONFIGS:
-            return ConfigTarget(None, entity=ClientEntity(_entity_name(name), None))
         case _:
-            return _find_client_of_user(parent, name)
-
-
-def _find_client_of_user(parent: str, name: str) -> ConfigTarget | None:
-    user_path, _, last = parent.rpartition("/")
-    root, _, user = user_path.rpartition("/")
-    if root != USER_CONFIGS or last != CLIENTS_OF_USER:
-        return None
-    return ConfigTarget(None, entity=ClientEntity(_entity_name(user), _entity_name(name)))
-
-
-def _entity_name(name: str) -> str:
-    """Names are quoted as in a URL, so that the default cannot be mistaken for a name."""
-    return DEFAULT_ENTITY if name == ALL_BROKERS else unquote(name)
+            entity = find_quota_entity(path)
+            return None if entity is None else ConfigTarget(None, entity=entity)
 
 
 # Values of users' and clients' configs.
@@ -82,13 +48,13 @@ def _entity_name(name: str) -> str:
 
 def find_entity_problem(entity: ClientEntity, configs: Mapping[str, str]) -> str | None:
     """Why these cannot be the entity's configs. No value is quoted: it may be a credential."""
+    quotas = CLIENT_KEYS if entity.ip is None else IP_KEYS
+    credentials = _CREDENTIALS if entity.client_id is None and entity.ip is None else {}
     for name, value in configs.items():
-        check = _QUOTAS.get(name)
-        if check is None and entity.client_id is None:
-            check = _CREDENTIALS.get(name)
+        check = _check_rate if name in quotas else credentials.get(name)
         if check is None:
-            allowed = (*_QUOTAS, *(() if entity.client_id is not None else _CREDENTIALS))
-            return f"{name[:100]!r} is no setting of it; known are {', '.join(allowed)}"
+            allowed = ", ".join((*quotas, *credentials))
+            return f"{name[:100]!r} is no setting of it; there is {allowed}"
         problem = check(value)
         if problem is not None:
             return f"{name} {problem}"
@@ -96,12 +62,7 @@ def find_entity_problem(entity: ClientEntity, configs: Mapping[str, str]) -> str
 
 
 def _check_rate(value: str) -> str | None:
-    """Kafka's tools write rates as decimals, with a fraction or not."""
-    try:
-        is_rate = 0 < float(value) < inf
-    except ValueError:
-        is_rate = False
-    return None if is_rate else "is not a number above 0"
+    return None if is_rate(value) else "is not a number above 0"
 
 
 def _check_credential(value: str) -> str | None:
@@ -114,12 +75,6 @@ def _check_credential(value: str) -> str | None:
 
 _Check = Callable[[str], str | None]
 
-_QUOTAS: Mapping[str, _Check] = {
-    "producer_byte_rate": _check_rate,
-    "consumer_byte_rate": _check_rate,
-    "request_percentage": _check_rate,
-    "controller_mutation_rate": _check_rate,
-}
 _CREDENTIALS: Mapping[str, _Check] = {
     "SCRAM-SHA-256": _check_credential,
     "SCRAM-SHA-512": _check_credential,

@@ -9,14 +9,16 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.controller.config_resources import CLIENTS_OF_USER, find_resource
+from penstock.controller.config_resources import find_resource
 from penstock.controller.interface import ConfigScope
+from penstock.controller.quota_znodes import find_lists_below
 from penstock.controller.stored_configs import READS_AT_ONCE, StoredConfigs, read_configs
 from penstock.controller.znodes import (
     BROKER_CONFIGS,
     CLIENT_CONFIGS,
     CONFIG_CHANGES,
     GROUP_CONFIGS,
+    IP_CONFIGS,
     TOPIC_CONFIGS,
     USER_CONFIGS,
     decode_config_change,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.controller.active_controller import ActiveController
 
 # Topics need no list: each has its config znode, which is watched even while it does not exist.
-_LISTS = (BROKER_CONFIGS, GROUP_CONFIGS, USER_CONFIGS, CLIENT_CONFIGS)
+_LISTS = (BROKER_CONFIGS, GROUP_CONFIGS, USER_CONFIGS, CLIENT_CONFIGS, IP_CONFIGS)
 MAX_NOTIFICATIONS = 1_000  # handled per event: they are not needed
 NOTIFICATION_TTL_MS = 15 * 60 * 1000  # as in Kafka; counted from the newest one
 
@@ -171,9 +173,4 @@ def _is_of_topic(path: str) -> bool:
 
 def _is_list(path: str) -> bool:
     """A user is one too: of its `clients`, which is one of client ids."""
-    if path in _LISTS:
-        return True
-    parts = path.removeprefix(f"{USER_CONFIGS}/").split("/")
-    return path.startswith(f"{USER_CONFIGS}/") and (
-        len(parts) == 1 or (len(parts) == 2 and parts[1] == CLIENTS_OF_USER)
-    )
+    return path in _LISTS or bool(find_lists_below(path))

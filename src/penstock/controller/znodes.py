@@ -40,6 +40,7 @@ BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 USER_CONFIGS = "/config/users"
 CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
 CONFIG_CHANGES = "/config/changes"  # notifications of Kafka's tools
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
@@ -59,6 +60,7 @@ PERSISTENT_ZNODES = (
     GROUP_CONFIGS,
     USER_CONFIGS,
     CLIENT_CONFIGS,
+    IP_CONFIGS,
     CONFIG_CHANGES,
 )
 

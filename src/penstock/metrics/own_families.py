@@ -32,6 +32,7 @@ def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
     yield from _flushes(statistics)
     yield from _network(statistics)
     yield from _certificates(statistics)
+    yield from _quotas(statistics)
     yield from _waiting(statistics)
     yield from _delayed_messages(statistics)
     yield from _half_messages(statistics)
@@ -183,6 +184,24 @@ def _certificates(statistics: BrokerStatistics) -> Iterator[Family]:
             (labels(listener=name, result=result), count)
             for name, tls in certificates.items()
             for result, count in (("loaded", tls.reloads), ("refused", tls.failed_reloads))
+        ],
+    )
+
+
+def _quotas(statistics: BrokerStatistics) -> Iterator[Family]:
+    yield Family(
+        "penstock_quota_throttled_total",
+        MetricKind.COUNTER,
+        "Responses, or new connections, that a client quota has made to wait.",
+        [(labels(quota=key), quota.throttled) for key, quota in statistics.quotas.items()],
+    )
+    yield Family(
+        "penstock_quota_throttle_seconds_total",
+        MetricKind.COUNTER,
+        "The throttle times that they were given, together.",
+        [
+            (labels(quota=key), round(quota.throttle_s, 3))
+            for key, quota in statistics.quotas.items()
         ],
     )
 

@@ -15,9 +15,11 @@ from penstock.metadata_store.session_statistics import SessionStatistics
 from penstock.metrics.broker_state import BrokerState
 from penstock.model.cluster import BrokerId
 from penstock.model.histogram import NO_DURATIONS, DurationsSnapshot
+from penstock.model.quotas import QuotaKey
 from penstock.network.statistics import NetworkStatistics
 from penstock.purgatory.timing_wheel import WheelStatistics
 from penstock.replication.replica_manager import ReplicaManagerStatistics
+from penstock.security.quotas.client_quotas import ThrottleStatistics
 from penstock.storage.engine import DirectoryStatistics
 
 
@@ -64,3 +66,4 @@ class BrokerStatistics(NamedTuple):
     timers: WheelStatistics
     loop: LoopStatistics
     process: ProcessStatistics
+    quotas: Mapping[QuotaKey, ThrottleStatistics]

@@ -10,12 +10,15 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.logs.event_logger import EventLogger
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.network.limits import NetworkLimits
 from penstock.network.statistics import Counters
 from penstock.purgatory.loop_timers import LoopTimers
+from penstock.purgatory.timing_wheel import Timer
+from penstock.security.quotas.client_quotas import NO_QUOTAS, ClientQuotas
 
 ACCEPTS_A_TURN = 64
 BIND_ATTEMPTS = 8  # to find a port that is free on every address of a host
@@ -40,8 +43,10 @@ class Acceptor:
         counters: Counters,
         admit: Callable[[Accepted], None],
         logger: EventLogger,
+        quotas: ClientQuotas = NO_QUOTAS,
     ) -> None:
         self._timers = timers
+        self._quotas = quotas
         self._limits = limits
         self._counters = counters
         self._admit = admit
@@ -53,6 +58,8 @@ class Acceptor:
         self._second = 0
         self._count_of_second = 0
         self._is_delayed = False  # until a timer fires
+        # Accepted, but above the creation rate of their addresses: admitted when a timer fires.
+        self._early: dict[Accepted, Timer[Callable[[], None]]] = {}
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
         """Listen on every address of the host; an empty host means all interfaces."""
@@ -71,6 +78,10 @@ class Acceptor:
         for _, sock in self._listening:
             sock.close()
         self._listening.clear()
+        for accepted, timer in tuple(self._early.items()):
+            self._timers.cancel(timer)
+            self._drop(accepted)
+        self._early.clear()
 
     def on_closed(self, host: str) -> None:
         """A connection from this address was closed."""
@@ -109,11 +120,37 @@ class Acceptor:
         self._by_host[host] += 1
         self._count += 1
         self._counters.accepted += 1
+        if self._quotas.limits_connections:
+            self._admit_by_quota(accepted)
+        else:
+            self._try_admit(accepted)
+
+    def _admit_by_quota(self, accepted: Accepted) -> None:
+        """Above the creation rate of its address a connection waits; it is closed if it would wait
+        longer than a window, because it holds a descriptor meanwhile."""
+        delay_ms = self._quotas.use_connection(accepted.host, self._timers.now_ms())
+        if delay_ms > self._quotas.longest_connection_delay_ms:
+            self._counters.refused += 1
+            self._drop(accepted)
+        elif delay_ms:
+            admit = partial(self._admit_early, accepted)
+            self._early[accepted] = self._timers.add_after(delay_ms, admit)
+        else:
+            self._try_admit(accepted)
+
+    def _admit_early(self, accepted: Accepted) -> None:
+        del self._early[accepted]
+        self._try_admit(accepted)
+
+    def _try_admit(self, accepted: Accepted) -> None:
         try:
             self._admit(accepted)
         except OSError:  # some systems refuse options on a socket that was reset meanwhile
-            accepted.sock.close()
-            self.on_closed(host)
+            self._drop(accepted)
+
+    def _drop(self, accepted: Accepted) -> None:
+        accepted.sock.close()
+        self.on_closed(accepted.host)
 
     def _is_full(self) -> bool:
         """At max.connections: wait for a close. At the creation rate: wait for the next second."""

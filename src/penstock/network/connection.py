@@ -31,6 +31,8 @@ from penstock.security.sasl.login import SaslLogin
 SPARE_IDLE_MS = 5_000  # idle time after which the spare buffer is dropped
 DISCARDED_BYTES = 64 * 1024
 DISCARDED_READS = 16  # of unread input, before the socket is closed
+_PARKED = 1  # its next request is large and waits for its turn
+_MUTED = 2  # a quota is exceeded: until a timer nothing is read and no request starts
 MAX_TIMED = 64  # unsent responses whose time until they are sent is measured
 
 
@@ -65,11 +67,11 @@ class ClientConnection:
         "_gate",
         "_has_backlog",
         "_has_sent",
+        "_holds",
         "_in_flight",
         "_is_draining",
         "_is_first",
         "_is_in_turn",
-        "_is_parked",
         "_is_read_scheduled",
         "_is_reading",
         "_is_scheduled",
@@ -77,6 +79,7 @@ class ClientConnection:
         "_last_large_s",
         "_limits",
         "_login_timer",
+        "_muted_until_ms",
         "_now_ms",
         "_on_request",
         "_receive_buffer",
@@ -85,6 +88,7 @@ class ClientConnection:
         "_timer",
         "_tls",
         "_turn_ms",
+        "_unmute_timer",
         "_unsent",
         "caller",
         "is_closed",
@@ -134,7 +138,8 @@ class ClientConnection:
         self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._gate: InFlightRequest | None = None  # the request that the next one waits for
         self._is_in_turn = False
-        self._is_parked = False  # its next request is large and waits for its turn
+        self._holds = 0  # why no request may start: _PARKED, _MUTED or both
+        self._muted_until_ms = 0
         self._last_large_s: float | None = None  # processor time of a large request; None: unknown
         self._is_scheduled = False
         self._has_backlog = False  # complete requests wait for the next turn only
@@ -149,6 +154,7 @@ class ClientConnection:
         self._frame_started_ms: int | None = self._turn_ms  # None: no request is partly received
         self._timer: Timer[Callable[[], None]] | None = None
         self._login_timer: Timer[Callable[[], None]] | None = None  # None: no login is awaited
+        self._unmute_timer: Timer[Callable[[], None]] | None = None  # None: not muted
 
     def start(self) -> None:
         self._dependencies.loop.add_reader(self._fd, self._on_readable)
@@ -187,6 +193,20 @@ class ClientConnection:
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
         self._disconnect_callbacks += (call,)
+
+    def mute(self, duration_ms: int) -> None:
+        """Read nothing and start no request for so long; queued responses are sent. The client is
+        held back by the kernel's buffers, so it costs no memory meanwhile."""
+        timers = self._dependencies.timers
+        until_ms = timers.now_ms() + duration_ms
+        if self.is_closed or until_ms <= self._muted_until_ms:
+            return
+        if self._unmute_timer is not None:
+            timers.cancel(self._unmute_timer)
+        self._muted_until_ms = until_ms
+        self._holds |= _MUTED
+        self._unmute_timer = timers.add_after(duration_ms, self._on_unmute)
+        self._watch_readable(False)
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """The client violated the protocol. Earlier responses are sent as far as the socket
@@ -284,10 +304,16 @@ class ClientConnection:
             self._turn()
 
     def _on_large_turn(self) -> None:
-        self._is_parked = False
+        self._holds &= ~_PARKED
         if not self.is_closed:
             self._turn_ms = self._now_ms()
             self._turn()
+
+    def _on_unmute(self) -> None:
+        self._unmute_timer = None
+        self._holds &= ~_MUTED
+        self._active_ms = self._now_ms()  # the client was kept from being active
+        self._schedule()
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -332,7 +358,7 @@ class ClientConnection:
                     break
                 is_large = len(frame) > LARGE_BYTES
                 if is_large and self._must_wait(len(frame)):
-                    self._is_parked = True
+                    self._holds |= _PARKED
                     receive_buffer.put_back(frame)
                     break
                 served += 1
@@ -398,7 +424,7 @@ class ClientConnection:
         limits, send_queue = self._limits, self._send_queue
         return (
             self._gate is not None
-            or self._is_parked
+            or self._holds != 0
             or self.is_closed
             or len(self._in_flight) >= limits.max_unanswered
             or len(send_queue.entries) >= limits.max_unsent_replies
@@ -454,6 +480,7 @@ class ClientConnection:
             self._eof_ms is None
             and not has_backlog
             and not self._is_draining
+            and not self._holds & _MUTED
             and not (is_blocked and receive_buffer.size >= self._limits.read_ahead_bytes)
         )
         can_read = receive_buffer.finish_turn(wants_more=wants_more, may_wait=not is_blocked)
@@ -517,7 +544,9 @@ class ClientConnection:
         if self._eof_ms is not None:
             half_closed_ms = self._eof_ms + limits.half_closed_ms
         # A client with a request in flight is not idle, unless it does not read its responses.
-        if limits.max_idle_ms >= 0 and (self._send_queue.entries or not self._in_flight):
+        # Nor is a muted one.
+        is_waiting = self._in_flight or self._holds & _MUTED
+        if limits.max_idle_ms >= 0 and (self._send_queue.entries or not is_waiting):
             idle_ms = self._active_ms + limits.max_idle_ms
         return frame_ms, half_closed_ms, idle_ms
 
@@ -581,6 +610,9 @@ class ClientConnection:
             self._dependencies.timers.cancel(self._timer)
             self._timer = None
         self._cancel_login_timer()
+        if self._unmute_timer is not None:
+            self._dependencies.timers.cancel(self._unmute_timer)
+            self._unmute_timer = None
 
     def _cancel_login_timer(self) -> None:
         if self._login_timer is not None:

@@ -45,11 +45,14 @@ class RequestConnection(Protocol):
 
     def on_disconnect(self, call: Call) -> None: ...
 
+    def mute(self, duration_ms: int) -> None: ...
+
 
 class RequestObserver(Protocol):
     """Counts and times requests; the dispatcher sets it."""
 
-    def on_answered(self, request: "InFlightRequest") -> None: ...
+    def on_answered(self, request: "InFlightRequest") -> None:
+        """Its `parts` are about to be queued, and may be replaced."""
 
     def on_sent(self, elapsed_s: float) -> None:
         """The response's last byte is in the socket, so long after the response."""
@@ -167,6 +170,10 @@ class InFlightRequest:
     def reply_nothing(self) -> None:
         """The client expects no response (acks=0), but its next request may start."""
         self.reply(())
+
+    def mute(self, duration_ms: int) -> None:
+        """Have the connection read and start nothing for so long. Responses are still sent."""
+        self._connection.mute(duration_ms)
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """Close the connection because of a protocol violation; earlier responses may still be

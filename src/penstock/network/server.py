@@ -22,6 +22,7 @@ from penstock.network.statistics import Counters, ListenerStatistics, NetworkSta
 from penstock.network.tls_socket import TlsSocket
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.principal import ANONYMOUS, Caller, Principal
+from penstock.security.quotas.client_quotas import NO_QUOTAS, ClientQuotas
 from penstock.security.sasl.login import SaslListener, SaslLogin
 
 __all__ = ["NetworkLimits", "NetworkStatistics", "SendPath", "Server"]
@@ -44,6 +45,7 @@ class Server:
         limits: NetworkLimits,
         send_path: SendPath = SendPath.SENDFILE,
         logger: EventLogger,
+        quotas: ClientQuotas = NO_QUOTAS,
     ) -> None:
         self._on_request = on_request
         self._on_sasl_request = on_sasl_request or on_request
@@ -68,6 +70,7 @@ class Server:
             counters=self._counters,
             admit=self._admit,
             logger=logger,
+            quotas=quotas,
         )
         self._dependencies: ConnectionDependencies | None = None  # None: not started
         self._handshake_dependencies: HandshakeDependencies | None = None  # likewise

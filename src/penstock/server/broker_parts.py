@@ -24,6 +24,7 @@ from penstock.model.producer_ids import ProducerIds
 from penstock.protocol.private_keys import PrivateKey
 from penstock.server.authorization import Authorization
 from penstock.server.broker_registration import make_election
+from penstock.server.client_quotas import BrokerQuotas
 from penstock.server.cluster_links import ClusterLinks, build_cluster_links
 from penstock.server.config import ServerConfig
 from penstock.server.context import BrokerContext
@@ -50,6 +51,7 @@ class BrokerParts(NamedTuple):
     group_coordinator: "Lazy[GroupCoordinator]"
     transaction_coordinator: "Lazy[TransactionCoordinator]"
     deferred: DeferredParts
+    quotas: BrokerQuotas
     dispatcher: Dispatcher  # closed to clients until the broker is ready
     advertised: dict[str, Endpoint]  # to be filled once the listeners are bound
 
@@ -63,6 +65,7 @@ def build_parts(
     store: BrokerMetadataStore,
     authorization: Authorization,
     get_scram_users: "Callable[[], ScramStore]",
+    quotas: BrokerQuotas,
     engine: Engine,
     client_apis: Mapping[PrivateKey, Callable[[], Api]],
     disk: Disk,
@@ -99,6 +102,8 @@ def build_parts(
         access_log=authorization.access_log,
         acls=authorization.acls,
         get_scram_users=get_scram_users,
+        quotas=quotas.enforced,
+        stored_quotas=quotas.store,
         timers=context.timers,
         wall_ms=context.wall_ms,
         config=CachedConfig(context.config, ApiConfig.from_broker),
@@ -120,6 +125,7 @@ def build_parts(
         group_coordinator=groups,
         transaction_coordinator=transactions,
         deferred=deferred,
+        quotas=quotas,
         dispatcher=Dispatcher(APIS, services, serves_clients=False),
         advertised=advertised,
     )

@@ -33,6 +33,7 @@ from penstock.server.broker_identity import BrokerIdentity, establish_identity
 from penstock.server.broker_parts import BrokerParts, build_parts
 from penstock.server.broker_registration import build_registration
 from penstock.server.broker_storage import BrokerStorage
+from penstock.server.client_quotas import BrokerQuotas, open_quotas
 from penstock.server.config import ServerConfig
 from penstock.server.context import BrokerContext
 from penstock.server.dynamic_config import DynamicBrokerConfig
@@ -120,6 +121,8 @@ class BrokerServer:
         self._new_directories: NewDirectories | None = None
         self._incarnation: BrokerIncarnation | None = None  # in a cluster
         self._following_acls: asyncio.Task[None] | None = None  # with an authorizer
+        self._quotas: BrokerQuotas
+        self._following_quotas: asyncio.Task[None] | None = None  # None: not open yet
         self._store: BrokerMetadataStore
         self._cluster_id: str
         self._timers: LoopTimers
@@ -195,13 +198,16 @@ class BrokerServer:
         )
         if authorization.acls is not None:
             self._following_acls = follow_acls(authorization.acls, tasks)
+        security_logger = self._loggers.get("security")
         if self._logins is not None:
-            security_logger = self._loggers.get("security")
             await self._logins.open(self._scram_store, self._store, security_logger, tasks)
+        self._quotas = await open_quotas(config, self._store, security_logger)
+        self._following_quotas = self._quotas.follow(tasks)
         self._parts = build_parts(
             self._context,
             authorization=authorization,
             get_scram_users=self._scram_store.get,
+            quotas=self._quotas,
             raw_config=self._raw_config,
             dynamic_config=dynamic_config,
             cluster_id=identity.cluster_id,
@@ -406,6 +412,7 @@ class BrokerServer:
             timers=self._timers,
             max_connections=max_connections,
             logger=self._loggers.get("network"),
+            quotas=self._quotas.enforced,
         )
         self.addresses = bind_listeners(
             self._server, config, self._tls, self._logins.listeners if self._logins else {}
@@ -526,6 +533,8 @@ class BrokerServer:
             self._following_acls.cancel()
         if self._logins is not None:
             self._logins.close()
+        if self._following_quotas is not None:
+            self._following_quotas.cancel()
         self._storage_jobs.stop()
         self._timers.stop()
         await self._storage.close()

@@ -80,6 +80,7 @@ async def collect_statistics(sources: StatisticsSources) -> BrokerStatistics:
         timers=sources.timers.statistics(),
         loop=sources.loop(),
         process=read_process_statistics(),
+        quotas=parts.quotas.enforced.statistics(),
     )
 
 

@@ -12,6 +12,7 @@ from penstock.network.limits import NetworkLimits
 from penstock.network.send_queue import SendPath
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
+from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.security.sasl.login import SaslListener
 from penstock.server.addresses import Addresses, bound_addresses, listeners_of
 from penstock.server.errors import StartRefused
@@ -24,6 +25,7 @@ def build_server(
     timers: LoopTimers,
     max_connections: int,  # that the process's file descriptors allow
     logger: EventLogger,
+    quotas: ClientQuotas,
 ) -> Server:
     limits = NetworkLimits.from_broker(config)
     return Server(
@@ -34,6 +36,7 @@ def build_server(
         limits=replace(limits, max_connections=min(limits.max_connections, max_connections)),
         send_path=SendPath(config.get_str("send.method").lower()),
         logger=logger,
+        quotas=quotas,
     )
 
 

@@ -177,6 +177,7 @@ class FakeConnection:
         self.is_close_logged = False
         self.unexpected_errors: list[BaseException | None] = []
         self.may_start_next = 0
+        self.muted_ms: list[int] = []
         self.holds_leases = False  # whether responses keep their leases, as if not sent yet
         self.held: list[Releasable] = []
         self.login: SaslLogin | None = None
@@ -213,6 +214,9 @@ class FakeConnection:
         self._waiting.clear()
         for call in self._disconnect_callbacks:
             call()
+
+    def mute(self, duration_ms: int) -> None:
+        self.muted_ms.append(duration_ms)
 
     def fail(self, what: str) -> None:
         self.unexpected_errors.append(sys.exception())

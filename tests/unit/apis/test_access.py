@@ -453,6 +453,23 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 CLUSTER_DENIED,
             )
         ],
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: [
+            Row({"components": []}, on_cluster(AclOperation.DESCRIBE_CONFIGS), CLUSTER_DENIED)
+        ],
+        ApiKey.ALTER_CLIENT_QUOTAS: [
+            Row(
+                {
+                    "entries": [
+                        {
+                            "entity": [{"entity_type": "user", "entity_name": "a"}],
+                            "ops": [{"key": "producer_byte_rate", "value": 1024.0}],
+                        }
+                    ]
+                },
+                on_cluster(AclOperation.ALTER_CONFIGS),
+                CLUSTER_DENIED,
+            )
+        ],
         ApiKey.DESCRIBE_LOG_DIRS: [
             Row(
                 {"topics": None},

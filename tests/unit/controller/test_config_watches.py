@@ -359,7 +359,7 @@ def test_configs_of_groups_are_adopted() -> None:
 
 
 class TestClientConfigs:
-    def test_are_kept_and_said_to_have_no_effect(self) -> None:
+    def test_are_kept_and_no_credential_is_logged(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             session = await cluster.store.open_session()
             async with cluster.controlled() as controller:
@@ -369,18 +369,22 @@ class TestClientConfigs:
                 await put(session, "/config/users/al%2Fice/clients", b"")
                 await put(session, "/config/users/al%2Fice/clients/<default>", rate)
                 await put(session, "/config/clients/app", rate)
+                connections = {"connection_creation_rate": "10"}
+                ips = json.dumps({"config": connections}).encode()
+                await put(session, "/config/ips/10.0.0.1", ips)
                 quota = {"producer_byte_rate": "1024"}
                 assert state_of(controller).client_configs == {
                     ClientEntity("al/ice", None): {"SCRAM-SHA-256": SCRAM},
                     ClientEntity("al/ice", ""): quota,
                     ClientEntity(None, "app"): quota,
+                    ClientEntity(ip="10.0.0.1"): connections,
                 }
-                assert len(warnings(cluster, "have no effect yet")) == 3
+                assert len(warnings(cluster, "has producer_byte_rate")) == 2
+                assert warnings(cluster, "SCRAM") == []
                 assert warnings(cluster, "stored_key") == []
             cluster.reports.clear()
             async with cluster.controlled() as controller:
-                assert len(state_of(controller).client_configs) == 3
-                assert len(warnings(cluster, "have no effect yet")) == 3
+                assert len(state_of(controller).client_configs) == 4
                 await session.delete("/config/clients/app")
                 await settled()
                 assert ClientEntity(None, "app") not in state_of(controller).client_configs
@@ -416,6 +420,8 @@ class TestClientConfigs:
     def test_are_checked(self, name: str, value: str, is_valid: bool) -> None:
         problem = find_entity_problem(ClientEntity("alice", None), {name: value})
         assert (problem is None) == is_valid
+        of_address = ClientEntity(ip="10.0.0.1")
+        assert "no setting" in (find_entity_problem(of_address, {name: value}) or "")
         if name.startswith("SCRAM"):
             of_client = ClientEntity("alice", "app")
             assert "no setting" in (find_entity_problem(of_client, {name: value}) or "")

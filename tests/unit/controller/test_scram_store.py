@@ -199,6 +199,7 @@ def test_any_name_has_a_path_of_its_own(user: str) -> None:
         encode_credential(OLD).replace("iterations=4096", "iterations=99999"),
         encode_credential(OTHER),
     ],
+    ids=["empty", "short", "no base64", "no number", "iterations", "another mechanism's"],
 )
 def test_a_malformed_credential_is_damage_without_a_secret(text: str) -> None:
     with pytest.raises(DamagedZnode) as damaged:

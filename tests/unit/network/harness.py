@@ -14,6 +14,7 @@ from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 from penstock.security.principal import Caller
+from penstock.security.quotas.client_quotas import NO_QUOTAS, ClientQuotas
 from penstock.security.sasl.login import SaslListener
 
 LOOPS = ["asyncio", "uvloop"]
@@ -144,6 +145,7 @@ def serve(
     tls: ListenerTls | None = None,
     sasl: SaslListener | None = None,
     on_sasl_request: Callable[[InFlightRequest], None] | None = None,
+    quotas: ClientQuotas = NO_QUOTAS,
 ) -> NetworkHarness:
     """Run the scenario against a server; a callback that raises fails it, too."""
     errors: list[dict[str, Any]] = []
@@ -160,6 +162,7 @@ def serve(
             limits=limits or NetworkLimits(),
             send_path=send_path,
             logger=message_logger(lambda line: serving.reports.append(line)),
+            quotas=quotas,
         )
         serving = NetworkHarness(server, timers, clock)
         async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:

@@ -12,6 +12,7 @@ from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
+from penstock.apis.throttling import refuse_mutations
 from penstock.controller.interface import ApiError, NewPartitions
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
@@ -22,11 +23,17 @@ from penstock.security.authorizer import AclOperation
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
+_FIRST_WITH_QUOTA = 3  # whose clients know THROTTLING_QUOTA_EXCEEDED
+
 
 async def answer(request: Request, services: "Services") -> Any:
     topics = {topic.name: topic for topic in request.message.topics}
     refusals = _find_refusals(request, services)
     wanted = [_new_partitions(topic) for name, topic in topics.items() if name not in refusals]
+    if services.quotas.is_active and not request.message.validate_only:
+        exceeded = _find_exceeded(request, services, wanted)
+        refusals |= exceeded
+        wanted = [topic for topic in wanted if topic.name not in exceeded]
     answers = await _create(request, services, wanted)
     results: dict[str, ApiError | None] = dict.fromkeys(topics)
     results.update(refusals)
@@ -53,6 +60,19 @@ async def _create(
         validate_only=request.message.validate_only,
         timeout_ms=ms_of_delta(request.message.timeout),
     )
+
+
+def _find_exceeded(
+    request: Request, services: "Services", wanted: Sequence[NewPartitions]
+) -> dict[str, ApiError]:
+    """Above the quota of the client, which counts the partitions that are added."""
+    topics = ((new, services.metadata.find_topic(new.name)) for new in wanted)
+    partitions = {
+        new.name: max(new.total - len(topic.partitions), 0)
+        for new, topic in topics
+        if topic is not None
+    }
+    return refuse_mutations(request, partitions, first_refusing=_FIRST_WITH_QUOTA)
 
 
 def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError]:

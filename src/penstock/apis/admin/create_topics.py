@@ -16,6 +16,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.encoded_arrays import encode_array, fill_last_array
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import response_shape
+from penstock.apis.throttling import refuse_mutations
 from penstock.config.raw_config import ConfigError
 from penstock.config.setting import SettingScope
 from penstock.controller.interface import ApiError, CreatableTopic
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # KRaft's metadata topic: tools take a topic of this name for the cluster's own log.
 _RESERVED_NAME = "__cluster_metadata"
 _DEFAULT = -1
+_FIRST_WITH_QUOTA = 6  # whose clients know THROTTLING_QUOTA_EXCEEDED
 # A topic takes a millisecond if its settings are not shared; others are served in between.
 _TOPICS_A_TURN = 5
 
@@ -43,6 +45,10 @@ async def answer(request: Request, services: "Services") -> bytes:
     results: dict[str, TopicState | ApiError | None] = dict.fromkeys(topics)
     results.update(_find_refusals(request, services))
     wanted = [_new_topic(topics[name]) for name, refused in results.items() if refused is None]
+    if services.quotas.is_active and not request.message.validate_only:
+        exceeded = _find_exceeded(request, services, wanted)
+        results.update(exceeded)
+        wanted = [topic for topic in wanted if topic.name not in exceeded]
     made = await _create(request, services, wanted)
     results.update(zip((topic.name for topic in wanted), made, strict=True))
     response = _Response(request, services)
@@ -75,6 +81,18 @@ async def _create(
         validate_only=request.message.validate_only,
         timeout_ms=ms_of_delta(request.message.timeout),
     )
+
+
+def _find_exceeded(
+    request: Request, services: "Services", wanted: Sequence[CreatableTopic]
+) -> dict[str, ApiError]:
+    """Above the quota of the client. A topic that exists costs nothing: it is refused later."""
+    partitions = {
+        topic.name: _count_partitions(topic, services)
+        for topic in wanted
+        if services.metadata.find_topic(topic.name) is None
+    }
+    return refuse_mutations(request, partitions, first_refusing=_FIRST_WITH_QUOTA)
 
 
 def _count_partitions(topic: CreatableTopic, services: "Services") -> int:

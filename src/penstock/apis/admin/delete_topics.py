@@ -13,6 +13,7 @@ from penstock.apis.access import allows_cluster, allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
+from penstock.apis.throttling import refuse_mutations
 from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
@@ -23,6 +24,7 @@ from penstock.security.authorizer import AclOperation
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
+_FIRST_WITH_QUOTA = 5  # whose clients know THROTTLING_QUOTA_EXCEEDED
 _FIRST_WITH_IDS = 6
 _FIRST_WITH_DISABLED = 3  # TOPIC_DELETION_DISABLED, which older clients do not know
 
@@ -44,6 +46,8 @@ class DeletionResult(NamedTuple):
 
 async def answer(request: Request, services: "Services") -> Any:
     results = _check_all(request, services)
+    if services.quotas.is_active:
+        results = _refuse_exceeded(request, services, results)
     names = [
         result.name for result in results if result.refused is None and result.name is not None
     ]
@@ -69,6 +73,26 @@ async def _delete(
     return await services.administration.delete_topics(
         names, timeout_ms=ms_of_delta(request.message.timeout)
     )
+
+
+def _refuse_exceeded(
+    request: Request, services: "Services", results: Sequence[DeletionResult]
+) -> list[DeletionResult]:
+    """Above the quota of the client, which counts the partitions that are deleted."""
+    partitions = {
+        result.name: len(topic.partitions)
+        for result in results
+        if result.refused is None
+        and result.name is not None
+        and (topic := services.metadata.find_topic(result.name)) is not None
+    }
+    exceeded = refuse_mutations(request, partitions, first_refusing=_FIRST_WITH_QUOTA)
+    return [
+        result._replace(refused=exceeded[result.name])
+        if result.refused is None and result.name in exceeded
+        else result
+        for result in results
+    ]
 
 
 def _targets(request: Request) -> Iterable[DeletionTarget]:

@@ -18,6 +18,7 @@ from penstock.apis.data.fetch_response import (
 from penstock.apis.data.fetch_target import FetchTarget, find_target, is_current
 from penstock.apis.data.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
 from penstock.apis.fetch_sessions import FetchContext, RequestedPartition
+from penstock.apis.throttling import find_throttle
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
@@ -158,8 +159,13 @@ class DelayedFetch:
     def complete(self) -> None:
         leases = Leases()
         try:
-            head, partitions = self._context.choose(self._read_all(leases))
             request = self._request
+            answers = self._read_all(leases)
+            if self._services.quotas.is_active and not self._try_use_quota(answers):
+                leases.release()
+                head, partitions = self._context.hold_back(), answers[:0]
+            else:
+                head, partitions = self._context.choose(answers)
             hints = [data.hint for data in partitions if data.hint is not NO_HINT]
             parts = encode_fetch_response(
                 request.version,
@@ -176,6 +182,19 @@ class DelayedFetch:
 
     def expire(self) -> None:
         self.complete()
+
+    def _try_use_quota(self, answers: Sequence[FetchPartitionData]) -> bool:
+        """False: nothing of it is sent now. An exempt follower and a client without a quota may
+        always."""
+        throttle = find_throttle(self._request)
+        records = [data.records for data in answers]
+        sizes = [0 if run is None else run.size_bytes for run in records]
+        if throttle is None or throttle.try_use_consumer_bytes(sum(sizes)):
+            return True
+        for target, size in zip(self._targets, sizes, strict=True):
+            if target.partition is not None:
+                target.partition.traffic.bytes_out -= size
+        return False
 
     def _read_all(self, leases: Leases) -> list[FetchPartitionData]:
         """Read in session order until max_bytes is used up; the first batch is sent whole."""

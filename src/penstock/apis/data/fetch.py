@@ -24,6 +24,7 @@ from penstock.apis.fetch_sessions import (
     RequestedPartition,
     Topic,
 )
+from penstock.apis.throttling import find_throttle
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -57,6 +58,8 @@ def fetch(request: Request, services: "Services") -> None:
         isolation = FetchIsolation.LOG_END
         targets = find_replica_targets(request, services, context, follower, broker_epoch)
     else:
+        if services.quotas.is_active:
+            max_bytes = _limit_by_quota(request, max_bytes)
         isolation = _isolation(message.isolation_level)
         if config.is_rack_aware:
             rack = getattr(message, "rack_id", None)  # versions with a rack know read replicas
@@ -81,6 +84,13 @@ def fetch(request: Request, services: "Services") -> None:
             delayed_fetch.complete()  # without memory for waiting it is answered at once
         else:
             _complete_or_delay(request, services, delayed_fetch, max_wait_ms)
+
+
+def _limit_by_quota(request: Request, max_bytes: int) -> int:
+    """A response above it would not be sent before its window has passed."""
+    throttle = find_throttle(request)
+    limit_bytes = None if throttle is None else throttle.find_fetch_limit()
+    return max_bytes if limit_bytes is None else min(max_bytes, limit_bytes)
 
 
 def _complete_or_delay(

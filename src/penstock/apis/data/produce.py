@@ -14,6 +14,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.data.leader_hints import LeaderHint, find_leader_hint, find_nodes
 from penstock.apis.data.old_produce import refuse_old_formats
 from penstock.apis.data.produce_response import FIRST_WITH_HINTS, encode_produce_response
+from penstock.apis.throttling import find_throttle
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.values import new_tuple
@@ -204,6 +205,7 @@ def _reply(
     produced: ProduceRequest,
     results: list[PartitionAppended],
 ) -> None:
+    throttle_ms = _use_quota(request) if services.quotas.is_active else 0
     if produced.acks == 0:
         _end_without_reply(request, produced, results)
         return
@@ -219,8 +221,18 @@ def _reply(
         results=results,
         hints=hints,
         nodes=find_nodes(request, services, hints.values()) if hints else (),
+        throttle_ms=throttle_ms,
     )
     request.in_flight.reply((frame,))
+
+
+def _use_quota(request: Request) -> int:
+    """The records are written: the client waits afterwards."""
+    throttle = find_throttle(request)
+    if throttle is None:
+        return 0
+    throttle.use_producer_bytes()
+    return throttle.write_throttle_ms()
 
 
 def _count_errors(

@@ -55,6 +55,7 @@ def encode_produce_response(
     results: Sequence[PartitionAppended],
     hints: Mapping[int, LeaderHint] = _NO_HINTS,  # by the position of the result
     nodes: Sequence[HintedBroker] = (),
+    throttle_ms: int = 0,
 ) -> bytes:
     """The whole frame; `results` are in the order of the partitions in `topics`."""
     is_flexible = version >= FIRST_FLEXIBLE_VERSION
@@ -80,7 +81,7 @@ def encode_produce_response(
             position += 1
         if is_flexible:
             pieces.append(NO_TAGS)
-    pieces.append(_NO_TIME)
+    pieces.append(_INT32.pack(throttle_ms) if throttle_ms else _NO_TIME)
     if is_flexible:
         has_nodes = nodes and version >= FIRST_WITH_HINTS
         pieces.append(encode_node_tags(list(nodes)) if has_nodes else NO_TAGS)
