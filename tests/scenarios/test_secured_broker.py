@@ -58,6 +58,22 @@ def test_producer_consumer_and_admin_take_its_client_config(broker: penstock.Bro
         assert [next(messages).value for _ in range(2)] == [b"one", b"two"]
 
 
+def test_half_messages_take_its_client_config(broker: penstock.Broker) -> None:
+    config, servers = broker.client_config, broker.bootstrap_servers
+    for name in ("sales", "till.half.checks", "sales.half.expired"):
+        broker.create_topic(name)
+    for name in ("sales.half", "sales.half.decisions"):
+        broker.create_topic(name, config={"penstock.half.groups": "till"})
+    with penstock.HalfMessages(
+        "sales", bootstrap_servers=servers, group="till", check=lambda _: "unknown", config=config
+    ) as half:
+        half.send(b"one", local=lambda: "commit")
+    with penstock.Consumer(
+        "sales", bootstrap_servers=servers, from_beginning=True, config=config, timeout_s=_WAIT_S
+    ) as consumer:
+        assert next(iter(consumer)).value == b"one"
+
+
 def test_confluent_kafka_takes_its_client_config(broker: penstock.Broker) -> None:
     consumer = Consumer({**broker.client_config, "group.id": "confluent"})
     try:

@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -85,7 +86,9 @@ class HalfMessages:
         self.topic = topic
         self.group = group
         self._timeout_s = timeout_s
-        self._servers = bootstrap_servers
+        self._new_admin = partial(
+            Admin, bootstrap_servers, timeout_s=timeout_s, config=config and dict(config)
+        )
         self._checked: set[str] = set()  # topics that take halves of the group
         self._producer = Producer(
             bootstrap_servers, client_id="penstock-half-messages", config=config
@@ -177,7 +180,7 @@ class HalfMessages:
         local work would be done, and its record never delivered."""
         name = topic + HALF_SUFFIX
         resource = ConfigResource.topic(name)
-        with Admin(self._servers, timeout_s=self._timeout_s) as admin:
+        with self._new_admin() as admin:
             try:
                 entry = admin.describe_configs(resource, names=[_GROUPS])[resource][_GROUPS]
             except RefusedByBroker as error:
