@@ -64,6 +64,7 @@ test: $(STAMP) ## everything, 9 to 18 minutes on 2 cores with the installation (
 
 verify: lint java ## the long form of every class, up to 60 minutes (needs Java)
 	PROFILE=verify $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 3000
+	PENSTOCK_TEST_CONFIG=storage.engine=commitlog $(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/clients tests/cluster
 
 outside: java ## clients in other languages, Kafka's tools, Streams, Connect, MirrorMaker: a table of what passed (needs Java)
 	$(BIN)/python -m tests.outside

@@ -1,8 +1,7 @@
 """The broker that the clients connect to: Penstock's own, a real Kafka, or one that is running
 already.
 
-PENSTOCK_TEST_BROKER chooses: unset is `penstock.Broker()`, `commitlog` is that with the commit log
-engine, `kafka` is Apache Kafka from its jars,
+PENSTOCK_TEST_BROKER chooses: unset is `penstock.Broker()`, `kafka` is Apache Kafka from its jars,
 HOST:PORT is a running broker (its data directory, if local, in PENSTOCK_TEST_DATA). A running
 broker must create topics automatically, with three partitions.
 """
@@ -19,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.kafka_jars import Say, resolve_kafka_jars
+from tests.stored_batches import read_stored
 
 import penstock
 from penstock.protocol.batch import BatchHeader, iter_headers
@@ -42,10 +42,8 @@ class BrokerUnderTest:
     def stored_batches(self, topic: str, partition: int) -> list[BatchHeader]:
         """The headers of all batches in the partition's segment files."""
         assert self.data is not None
-        folders = list(self.data.rglob(f"{topic}-{partition}"))
-        assert len(folders) == 1, f"{topic}-{partition} has these folders: {folders}"
-        segments = sorted(folders[0].glob("*.log"))
-        return [header for path in segments for _, header in iter_headers(path.read_bytes())]
+        content = read_stored(self.data, topic, partition)
+        return [header for _, header in iter_headers(content)]
 
 
 @contextmanager
@@ -59,17 +57,12 @@ def broker_under_test(
     if wanted == "kafka":
         with KafkaBroker(resolve_kafka_jars(say), directory, settings) as kafka:
             yield BrokerUnderTest(bootstrap_servers=kafka.bootstrap, data=kafka.data, is_kafka=True)
-    elif wanted and wanted != COMMIT_LOG:
+    elif wanted:
         data = os.environ.get("PENSTOCK_TEST_DATA")
         yield BrokerUnderTest(bootstrap_servers=wanted, data=Path(data) if data else None)
     else:
-        engine = COMMIT_LOG if wanted else "segmented"
-        own = {**settings, "storage.engine": engine}
-        with penstock.Broker(data=directory, config=own) as broker:
+        with penstock.Broker(data=directory, config=settings) as broker:
             yield BrokerUnderTest(bootstrap_servers=broker.bootstrap_servers, data=directory)
-
-
-COMMIT_LOG = "commitlog"
 
 
 def _wait_until_led(bootstrap_servers: str, topic: str) -> None:

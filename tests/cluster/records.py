@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from tests.stored_batches import read_stored
+
 from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import FetchFrom, Produced
@@ -83,8 +85,7 @@ def read(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
 
 def stored(cluster: Cluster, broker_id: int, topic: str, partition: int = 0) -> list[str]:
     """The records in the broker's log dir, committed or not, whether it runs or not."""
-    folder = cluster.data(broker_id) / f"{topic}-{partition}"
-    return [value for log in sorted(folder.glob("*.log")) for value in _values(log.read_bytes())]
+    return _values(read_stored(cluster.data(broker_id), topic, partition))
 
 
 def wait_stored(cluster: Cluster, broker_id: int, topic: str, values: list[str]) -> None:

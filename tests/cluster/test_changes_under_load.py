@@ -10,6 +10,7 @@ from tests.cluster.faults import BROKERS, heal
 from tests.cluster.load import PARTITIONS, Load
 from tests.cluster.records import read, send, wait_stored
 from tests.cluster.retrying_producer import RetryingProducer
+from tests.stored_batches import is_stored
 from tests.zookeeper import kazoo_client
 
 from penstock.client.admin_values import NewTopic
@@ -73,8 +74,8 @@ def test_partitions_are_reassigned_under_load(cluster: Cluster) -> None:
             partition = cluster.wait_partition("moving", number, partial(_is_on, to))
             assert partition.leader in to
     for broker, number in ((1, 0), (2, 1), (1, 2)):
-        folder = cluster.data(broker) / f"moving-{number}"
-        cluster.wait(folder.exists, lambda is_there: not is_there)
+        stored = partial(is_stored, cluster.data(broker), "moving", number)
+        cluster.wait(stored, lambda is_there: not is_there)
 
 
 def _is_on(brokers: tuple[int, ...], partition: PartitionMetadata) -> bool:

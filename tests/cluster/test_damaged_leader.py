@@ -4,6 +4,7 @@ repaired."""
 import pytest
 from tests.cluster.records import create_on, read, send, wait_stored
 from tests.profile import is_long
+from tests.stored_batches import has_shared_log
 
 from penstock.model.ids import TopicPartition
 from penstock.testing import Cluster
@@ -39,9 +40,16 @@ def test_a_leader_with_a_flipped_bit_is_replaced_and_repaired() -> None:
 
 def flip_a_bit(cluster: Cluster, broker: int) -> None:
     """Flips a bit in the middle of the log, inside a record."""
-    [path] = (cluster.data(broker) / "damaged-0").glob("*.log")
+    data = cluster.data(broker)
+    folder = data / ("commitlog" if has_shared_log(data) else "damaged-0")
+    value = VALUES[2].encode()
+    [path] = [
+        path
+        for path in folder.iterdir()
+        if path.suffix in ("", ".log") and value in path.read_bytes()
+    ]
     with path.open("r+b") as log:
-        position = path.stat().st_size // 5 * 2 + 70
+        position = path.read_bytes().index(value)
         log.seek(position)
         byte = log.read(1)[0]
         log.seek(position)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from tests.cluster.faults import FAULTS, Fault, heal
 from tests.cluster.load import PARTITIONS, Load
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 
 from penstock.testing import Cluster
 
@@ -22,9 +22,17 @@ TOPIC = "numbers"
 Note = Callable[[str, Iterable[str]], None]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3) as cluster:
+# In the long form also with brokers of both storage engines.
+MIXED = {2: {"storage.engine": "commitlog"}, 3: {"storage.engine": "commitlog"}}
+ENGINES: dict[str, dict[int, dict[str, str]]] = {
+    "one engine": {},
+    **({"mixed engines": MIXED} if is_long() else {}),
+}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(brokers=3, broker_configs=ENGINES[request.param]) as cluster:
         cluster.create_topic(
             TOPIC,
             partitions=PARTITIONS,

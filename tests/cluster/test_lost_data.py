@@ -8,13 +8,14 @@ import pytest
 from kazoo.client import KazooClient
 from tests.cluster.records import ConnectedClient, create_on, read, send, stored, wait_stored
 from tests.profile import is_long
+from tests.stored_batches import on_segments
 
 from penstock.model.admin import ElectionType
 from penstock.model.cluster import NO_BROKER
 from penstock.model.ids import TopicPartition
 from penstock.testing import Cluster
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.xdist_group("cluster"), on_segments]
 
 CONFIG = {
     "zookeeper.session.timeout.ms": 4000,

@@ -15,7 +15,8 @@ SHARED = (2, 3)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    configs = {broker: {"storage.engine": "commitlog"} for broker in SHARED}
+    engines = {1: "segmented", 2: "commitlog", 3: "commitlog"}
+    configs = {broker: {"storage.engine": engine} for broker, engine in engines.items()}
     with Cluster(brokers=3, broker_configs=configs) as cluster:
         yield cluster
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from kazoo.client import KazooClient
 from tests.cluster.records import create_on, send, wait_stored
+from tests.stored_batches import is_stored
 
 from penstock.testing import Cluster
 
@@ -73,8 +74,8 @@ def test_a_topic_is_deleted_by_its_deletion_znode(cluster: Cluster, zookeeper: K
     )
     assert zookeeper.exists("/brokers/topics/unloved") is None
     for broker in (1, 2, 3):
-        folder = cluster.data(broker) / "unloved-0"
-        cluster.wait(folder.exists, lambda is_there: not is_there)
+        stored = partial(is_stored, cluster.data(broker), "unloved", 0)
+        cluster.wait(stored, lambda is_there: not is_there)
     cluster.wait(partial(find_leader, cluster, "unloved"), lambda leader: leader is None)
 
 

@@ -21,6 +21,7 @@ from penstock.metadata_store.zookeeper.server import ZooKeeperServer
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
 from penstock.server.local_cluster import LocalCluster
 from penstock.testing.admin_calls import new_topic, run_apart
+from penstock.testing.default_config import read_default_config
 from penstock.testing.network_spaces import NetworkSpaces
 from penstock.testing.security_kit import Security, SecurityKit
 from penstock.testing.tcp_gate import TcpGate
@@ -78,6 +79,7 @@ class Cluster:
             connect_of=self._connect_of,
             location_of=self._spaces.location if self._spaces else None,
             config={
+                **read_default_config(),
                 **(self._security.broker_config if self._security else {}),
                 **_as_texts(config or {}),
             },

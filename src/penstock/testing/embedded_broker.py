@@ -24,6 +24,7 @@ from penstock.server.broker_process import (
 )
 from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
 from penstock.testing.admin_calls import new_topic
+from penstock.testing.default_config import read_default_config
 from penstock.testing.security_kit import Security, SecurityKit
 
 __all__ = ["Broker", "BrokerNotStarted"]
@@ -120,6 +121,7 @@ class Broker:
             **DEVELOPMENT_SETTINGS,
             "log.dirs": str(self._data),
             "listeners": f"PLAINTEXT://{self._listen}",
+            **read_default_config(),
         }
         if self._security is not None:
             config["listeners"] = f"{self._security.protocol}://{self._listen}"
