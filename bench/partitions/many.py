@@ -20,10 +20,11 @@ REQUESTS = 2_000
 VALUE = bytes(1024)
 
 
-def measure(partitions: int, folder: Path) -> dict[str, Any]:
+def measure(partitions: int, folder: Path, *, engine: str = "segmented") -> dict[str, Any]:
     """Compares a broker with `partitions`, in topics of 100 each, with one that has 10."""
-    small = penstock.Broker(data=folder / "small").start()
-    large = penstock.Broker(data=folder / "large").start()
+    config = {"storage.engine": engine}
+    small = penstock.Broker(data=folder / "small", config=config).start()
+    large = penstock.Broker(data=folder / "large", config=config).start()
     try:
         small.create_topic("topic-0", partitions=10)
         empty = describe_process(large.pid)
@@ -37,6 +38,7 @@ def measure(partitions: int, folder: Path) -> dict[str, Any]:
         large.stop()
         small.stop()
     return {
+        "engine": engine,
         "partitions": partitions,
         "create_ms_each": round(created_s * 1000 / partitions, 3),
         "process": {"empty": empty, "created": filled, "after_produce": after},

@@ -10,6 +10,7 @@ from bench.measure import write_results
 from bench.storage import (
     appending,
     compacting,
+    engine_brokers,
     engines,
     flushing,
     looking_up,
@@ -19,7 +20,13 @@ from bench.storage import (
 
 if sys.argv[1:] == ["--engine", "commitlog"]:
     write_results(
-        "storage-commitlog", {"engines": [engines.measure(logs) for logs in (1, 12, 100, 1_000)]}
+        "storage-commitlog",
+        {
+            "engines": [engines.measure(logs) for logs in (1, 12, 100, 1_000)]
+            + [engines.measure(10_000, rounds=3)],
+            "recovery": engines.measure_recovery(),
+            "brokers": engine_brokers.measure(),
+        },
     )
 elif __name__ == "__main__":
     write_results(

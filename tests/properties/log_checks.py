@@ -351,7 +351,7 @@ class Checks(Pair):
         for epoch, offset in epochs.entries:
             # What is lost may be a log start that had moved the epoch's start, or a later epoch
             # that had begun at the same offset.
-            is_begun = any(known >= epoch and offset <= start for known, start in model.epochs)
+            is_begun = any(later >= epoch and offset <= start for later, start in model.epochs)
             assert offset < model.end or offset == model.start or is_begun
         model.epochs = [(entry.epoch, entry.start_offset) for entry in epochs.entries]
         self.epoch = max(self.epoch, self.log.latest_epoch)

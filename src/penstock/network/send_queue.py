@@ -288,33 +288,33 @@ def _flat(parts: Sequence[Part]) -> list[Buffer | InFile]:
             if len(part.slices) == 1:  # nearly always
                 flat += [piece for piece in part.slices if piece.length]
             else:
-                flat += _grouped(part.slices)
+                flat += grouped(part.slices)
         elif len(part):
             flat.append(part)
     return flat
 
 
-def _grouped(slices: Sequence[FileSlice]) -> list[Buffer | InFile]:
+def grouped(slices: Sequence[FileSlice]) -> list[InFile]:
     """Small slices of the same file become one entry, of as many bytes as are copied at once."""
-    grouped: list[Buffer | InFile] = []
+    entries: list[InFile] = []
     group: list[FileSlice] = []
     size, fd = 0, -1
     for piece in slices:
         length = piece.length
         if size + length > COPIED_BYTES or piece.fd != fd or length > SMALL_BYTES:
-            _end_group(grouped, group, size)
+            _end_group(entries, group, size)
             group, size, fd = [], 0, piece.fd
         if length > SMALL_BYTES:
-            grouped.append(piece)
+            entries.append(piece)
         elif length:
             group.append(piece)
             size += length
-    _end_group(grouped, group, size)
-    return grouped
+    _end_group(entries, group, size)
+    return entries
 
 
-def _end_group(grouped: list[Buffer | InFile], group: list[FileSlice], size: int) -> None:
+def _end_group(entries: list[InFile], group: list[FileSlice], size: int) -> None:
     if len(group) == 1:
-        grouped.append(group[0])
+        entries.append(group[0])
     elif group:
-        grouped.append(SmallSlices(tuple(group), size))
+        entries.append(SmallSlices(tuple(group), size))

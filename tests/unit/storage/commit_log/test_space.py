@@ -13,7 +13,6 @@ from penstock.storage.errors import DirectoryFailed, LogFenced
 from penstock.testing.simulated_disk import OperationKind
 
 CLEANING = ("retention", "high watermarks", "checkpoint", "commit log cleaning")
-BATCH_BYTES = 112
 
 
 def sizes(shared: SharedLog) -> dict[TopicPartition, int]:
@@ -25,13 +24,13 @@ def test_a_partition_has_the_size_of_its_batches_and_not_of_the_shared_files() -
     first, second = shared.create(FIRST), shared.create(SECOND)
     shared.append(first, 9)
     shared.append(second, 2)
-    each = sizes(shared)[SECOND] // 2
-    assert sizes(shared) == {FIRST: 9 * each, SECOND: 2 * each}
+    batch_bytes = sizes(shared)[SECOND] // 2
+    assert sizes(shared) == {FIRST: 9 * batch_bytes, SECOND: 2 * batch_bytes}
     first.delete_before(Offset(8))
-    assert sizes(shared)[FIRST] == 5 * each
+    assert sizes(shared)[FIRST] == 5 * batch_bytes
     shared.engine.delete(SECOND)
     shared.engine.close()
-    assert sizes(SharedLog(shared.disk)) == {FIRST: 5 * each}
+    assert sizes(SharedLog(shared.disk)) == {FIRST: 5 * batch_bytes}
 
 
 def test_retention_by_size_frees_the_files() -> None:
