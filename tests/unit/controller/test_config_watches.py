@@ -379,7 +379,6 @@ class TestClientConfigs:
                     ClientEntity(None, "app"): quota,
                     ClientEntity(ip="10.0.0.1"): connections,
                 }
-                assert len(warnings(cluster, "has producer_byte_rate")) == 2
                 assert warnings(cluster, "SCRAM") == []
                 assert warnings(cluster, "stored_key") == []
             cluster.reports.clear()
