@@ -25,6 +25,7 @@ from penstock.zookeeper_consumer.group_znodes import (
     member_path,
 )
 from penstock.zookeeper_consumer.member_config import MemberConfig, MemberStatistics
+from penstock.zookeeper_consumer.silence import ZooKeeperSilence
 from penstock.zookeeper_consumer.topic_filter import parse_list, white_list_of
 
 _SLICE_S = 0.5  # between looks at what the membership does
@@ -87,6 +88,7 @@ class ZooKeeperConsumer:
         self.group = group
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._silence = ZooKeeperSilence(connect_timeout_s)
         self._auto_commits = auto_commit
         self._is_closed = False
         member = MemberConfig(
@@ -209,11 +211,14 @@ class ZooKeeperConsumer:
             began_s = time.monotonic()
             messages, was_active = self._read_for(max_messages, max(0.0, left_s))
             if messages:
+                self._silence.end()
                 return messages
+            waited_s = time.monotonic() - began_s
             if was_active:
-                idle_s += time.monotonic() - began_s
+                self._silence.end()
+                idle_s += waited_s
             elif timeout_s is not None:
-                self._check_zookeeper()
+                self._check_silence(waited_s)
             if timeout_s is not None and was_active and idle_s >= timeout_s:
                 return []
         return []
@@ -224,6 +229,12 @@ class ZooKeeperConsumer:
             time.sleep(min(wait_s, 0.01))
             return [], False
         return reader.read(max_messages, wait_s)
+
+    def _check_silence(self, waited_s: float) -> None:
+        if self._membership.unconfirmed_s() <= 0:
+            self._silence.end()
+        elif self._silence.is_over_limit(waited_s):
+            self._check_zookeeper()
 
     def _check_zookeeper(self) -> None:
         if self._membership.unconfirmed_s() > self._connect_timeout_s:
