@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-WORKERS ?= 5
+WORKERS ?= 6
 # Not compiled on installation: most modules of PySpark, pandas and numba are never imported.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # PySpark comes as source: packing 450 MB of jars into a wheel without compressing them again is faster.
