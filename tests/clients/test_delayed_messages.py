@@ -196,6 +196,19 @@ def test_our_producer_refuses_what_means_nothing(
         producer.cancel("no-such-topic", "x")
 
 
+def test_our_producer_delays_nothing_where_it_would_come_at_once(
+    producer: penstock.Producer, broker: BrokerUnderTest
+) -> None:
+    plain = new_topic(broker, partitions=1)
+    for _ in range(2):  # it is asked again: the setting may be added
+        with pytest.raises(penstock.RefusedByBroker, match=r"penstock\.delayed\.messages=true"):
+            producer.send(plain, b"v", delay_s=60)
+    with pytest.raises(penstock.UnknownTopicOrPartition):
+        producer.send("no-such-topic", b"v", deliver_at=datetime.now(UTC))
+    producer.send_and_wait(plain, b"v")
+    assert consume(broker, plain, 1) == [b"v"]
+
+
 def test_commands_list_cancel_and_deliver(
     broker: BrokerUnderTest, topic: str, producer: penstock.Producer, command: Callable[..., Any]
 ) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message as RdKafkaMessage
 
     from penstock.client.canceller import Canceller
+    from penstock.client.delayed_topics import DelayedTopics
 
 Data = bytes | str | None
 Acks = Literal[0, 1, -1, "0", "1", "all"]
@@ -138,6 +139,8 @@ class Producer:
         self._sends = 0
         self._is_closed = False
         self._canceller: Canceller | None = None  # made by the first cancel
+        self._delayed_topics: DelayedTopics | None = None  # made by the first record with a delay
+        self._config = dict(config or {})
         self._stopping = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="penstock producer", daemon=True)
         self._poller.start()
@@ -176,8 +179,10 @@ class Producer:
         the record was sent.
 
         With `deliver_at` (without a zone it is local time) or `delay_s` consumers get the record
-        then, if the topic has penstock.delayed.messages=true; any other topic ignores it. Its
-        metadata has no offset. By `delay_id` it can be cancelled, or replaced by another record.
+        then. Its metadata has no offset. By `delay_id` it can be cancelled, or replaced by another
+        record. The topic has penstock.delayed.messages=true: the first of these records to a topic
+        waits until that is looked up, and InvalidConfig is raised if it is not so, because the
+        record would be delivered at once.
         """
         self._check_open()
         if isinstance(value, str):
@@ -187,6 +192,8 @@ class Producer:
         if partition is None:
             partition = self._choose(topic, key, value) if self._make_partitioner else BY_HASH
         all_headers = with_delay(headers, deliver_at=deliver_at, delay_s=delay_s, delay_id=delay_id)
+        if deliver_at is not None or delay_s is not None:
+            self._check_takes_delays(topic)
         # librdkafka counts from the batch's offset, also where that says that there is none.
         has_offset = deliver_at is None and delay_s is None
         future = _Delivery()
@@ -251,6 +258,15 @@ class Producer:
 
             self._canceller = Canceller(self._trouble.addresses, self._security)
         return self._canceller.cancel(topic, delay_id, timeout_s)
+
+    def _check_takes_delays(self, topic: str) -> None:
+        if self._delayed_topics is None:
+            from penstock.client.delayed_topics import DelayedTopics  # imports what others do not
+
+            self._delayed_topics = DelayedTopics(
+                self._trouble.addresses, self._max_block_s, self._config
+            )
+        self._delayed_topics.check(topic)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is delivered or has failed."""
