@@ -23,11 +23,15 @@ from penstock.storage.compaction_throttle import CleanerThrottler
 from penstock.storage.compaction_transactions import CleanedTransactionMetadata
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import CorruptRecords, LogFenced
+from penstock.storage.handles import Lease
 from penstock.storage.offset_map import OffsetMap
 from penstock.storage.transaction_index import AbortedTxn
 
 _ENTRIES_A_VISIT = 5_000
 _RUN_BYTES = 1 << 18  # rewritten as one frame
+
+
+_Files = dict[int, int]  # base -> descriptor
 
 
 class _CleanedRun(NamedTuple):
@@ -77,8 +81,8 @@ def measure_queue(log: CommitLogPartition, now_ms: int) -> Cleanable:
         stop = max(queue.find(first_dirty), min(stop, queue.find_time(now_ms - uncompacted_ms + 1)))
     dirty = queue.find(first_dirty)
     end_offset = queue.entry(stop - 1).next_offset if stop > queue.first else first_dirty
-    dirty_bytes = sum(entry.size for entry in queue.entries(dirty, stop))
-    total_bytes = log.size_bytes - sum(entry.size for entry in queue.entries(stop, queue.end))
+    dirty_bytes = queue.measure(dirty, stop)
+    total_bytes = log.size_bytes - queue.measure_anew(stop, queue.end)
     horizon_ms = log.delete_horizon_ms
     # A truncation may have cut the end of a transaction: what was clean is undecided again.
     is_decided = end_offset >= first_dirty
@@ -281,25 +285,33 @@ class QueueCompactionJob:
             entries = on_owner(partial(self._entries, plan, start, below))
             if not entries:
                 return
-            for entry in entries:
-                if not self._is_current(plan):
-                    raise _Overtaken
-                content = self._read(entry, on_owner)
-                self._throttle.spend(len(content))
-                yield entry, read_header(content), memoryview(content)
+            # Not once per batch: a visit to a busy owner takes longer than reading one.
+            descriptors, lease = on_owner(partial(self._lease, entries))
+            try:
+                for entry in entries:
+                    if not self._is_current(plan):
+                        raise _Overtaken
+                    content = self._read(entry, descriptors)
+                    self._throttle.spend(len(content))
+                    yield entry, read_header(content), memoryview(content)
+            finally:
+                on_owner(lease.release)
             start = entries[-1].next_offset
 
-    def _read(self, entry: QueueEntry, on_owner: OnOwner) -> bytes:
-        log = self._log
-        file = log.home.commit_log.get_file(entry.position)
-        descriptor, lease = on_owner(partial(log.lease_file, file))
-        try:
-            content = read_fully(self._disk, descriptor, entry.size, entry.position - file.base)
-        finally:
-            on_owner(lease.release)
+    def _lease(self, entries: list[QueueEntry]) -> tuple[_Files, Lease]:
+        """The files with these batches, by base."""
+        find_file = self._log.home.commit_log.get_file
+        files = {file.base: file for file in (find_file(entry.position) for entry in entries)}
+        lease, descriptors = self._log.lease_files(list(files.values()))
+        return dict(zip(files, descriptors, strict=True)), lease
+
+    def _read(self, entry: QueueEntry, files: _Files) -> bytes:
+        base = max(base for base in files if base <= entry.position)
+        content = read_fully(self._disk, files[base], entry.size, entry.position - base)
         if len(content) < entry.size or not is_crc_valid(content, 0, len(content)):
             raise CorruptRecords(
-                f"{file.handle.path}, position {entry.position - file.base}: the batch at offset "
-                f"{entry.base_offset} of {log.tp} is damaged; run `penstock log verify`"
+                f"commit log file {base:020d}, position {entry.position - base}: the batch at "
+                f"offset {entry.base_offset} of {self._log.tp} is damaged; run `penstock log "
+                f"verify`"
             )
         return content

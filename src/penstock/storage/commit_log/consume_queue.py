@@ -16,6 +16,7 @@ from penstock.storage.handles import Handles, MappedFile
 ENTRY = Struct(">qiqiq")
 ENTRY_BYTES = ENTRY.size
 _CHUNK_ENTRIES = 64  # copied at a time by a reader
+_MEASURED_ENTRIES = 4096
 
 
 class QueueEntry(NamedTuple):
@@ -95,6 +96,7 @@ class ConsumeQueue:
         self.end = self._saved_count  # index after the last one
         self.version = 0  # counts every change but appends
         self._is_file_stale = False  # it has entries that a change has made void
+        self._measured = (-1, 0, 0, 0)  # version, first index, index after the last, bytes
 
     def __len__(self) -> int:
         return self.end - self.first
@@ -185,6 +187,22 @@ class ConsumeQueue:
 
     def last(self) -> QueueEntry | None:
         return self.entry(self.end - 1) if self.end > self.first else None
+
+    def measure(self, start: int, stop: int) -> int:
+        """Bytes of the batches in [start, stop). Asked again, it counts only what is new."""
+        version, counted_from, counted_to, size = self._measured
+        if (version, counted_from) != (self.version, start) or counted_to > stop:
+            counted_to, size = start, 0
+        size += self.measure_anew(counted_to, stop)
+        self._measured = self.version, start, max(start, stop), size
+        return size
+
+    def measure_anew(self, start: int, stop: int) -> int:
+        size = 0
+        for first in range(start, stop, _MEASURED_ENTRIES):
+            content = self._read(first, min(first + _MEASURED_ENTRIES, stop))
+            size += sum([fields[3] for fields in ENTRY.iter_unpack(content)])
+        return size
 
     def find(self, offset: int) -> int:
         """The index of the first live entry whose last offset is not below `offset`."""

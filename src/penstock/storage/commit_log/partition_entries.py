@@ -489,6 +489,10 @@ class PartitionEntries:
         lease = self._handles.lease(file.handle)
         return self._handles.descriptor(file.handle), lease
 
+    def lease_files(self, files: Sequence[CommitLogFile]) -> tuple[Lease, list[int]]:
+        lease = self._handles.lease(*(file.handle for file in files))
+        return lease, [self._handles.descriptor(file.handle) for file in files]
+
     def _pread(self, entry: QueueEntry, length: int) -> bytes:
         file = self.home.commit_log.find_file(entry.position)
         content = b""

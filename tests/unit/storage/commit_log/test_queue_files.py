@@ -138,3 +138,23 @@ def test_a_refused_append_fences_only_the_failed_directory() -> None:
     shared = SharedLog(shared.disk, directories=("/d", "/e"))
     assert shared.base_offsets(shared.own(shared.logs[FIRST])) == offsets(0, 4)
     assert shared.base_offsets(shared.own(shared.logs[SECOND])) == offsets(0, 6)
+
+
+def test_a_measurement_that_goes_on_equals_one_from_the_start() -> None:
+    shared = SharedLog()
+    log = shared.create()
+    queue = log.queue
+    for step in range(12):
+        shared.append(log, 3, key=b"k" * step)
+        if step == 4:
+            log.truncate_to(Offset(14), shared.now_ms)
+        if step == 6:
+            shared.run_jobs("checkpoint")
+        if step == 8:
+            log.delete_before(Offset(8))
+            shared.run_jobs("checkpoint")
+        for start in (queue.first, queue.first + 2):
+            expected = sum(entry.size for entry in queue.entries(start, queue.end))
+            assert queue.measure(start, queue.end) == expected
+            assert queue.measure(start, queue.end - 1) < expected
+    assert queue.measure(queue.first, queue.end) == log.size_bytes
