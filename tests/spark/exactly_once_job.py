@@ -77,6 +77,7 @@ def run(spark: SparkSession, job: CopyJob) -> None:
         .option("subscribe", job.source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(job.records_a_batch))
+        .option("minPartitions", "2")  # so that a batch has several tasks and transactions
         .load()
     )
     writer = (

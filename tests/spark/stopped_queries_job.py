@@ -44,6 +44,7 @@ def start(spark: SparkSession, job: QueriesJob, number: int) -> StreamingQuery:
         .option("subscribe", source_topic(number))
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(job.records_a_batch))
+        .option("minPartitions", "2")  # so that a batch has several tasks and transactions
         .load()
     )
     return (

@@ -63,6 +63,11 @@ sinks:
     assert {name: query_totals.rows for name, query_totals in totals.items()} == {
         **dict.fromkeys(("topic", "table", "clicks.dead-letter"), 103)
     }
+    assert {name: query_totals.written for name, query_totals in totals.items()} == {
+        "topic": 50,
+        "table": 100,
+        "clicks.dead-letter": 3,
+    }
     assert {total.lag for total in totals.values()} == {0}
     sent = records_of(broker, f"{topic_name}.out")
     assert sorted(json.loads(bytes(record.value or b""))["ms"] for record in sent) == list(

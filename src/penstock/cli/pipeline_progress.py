@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Show = Callable[[PipelineProgress], None]
 
 _LINE_EVERY_S = 1.0
-_COLUMNS = ("sink", "batch", "rows", "rows/s", "lag", "ms")
+_COLUMNS = ("sink", "batch", "rows", "written", "rows/s", "lag", "ms")
 
 
 @contextmanager
@@ -37,25 +37,32 @@ class _Lines:
 
     def __init__(self) -> None:
         self._last_s: dict[str, float] = {}
-        self._since: dict[str, int] = {}
+        self._since: dict[str, QueryTotals] = {}
 
     def show(self, progress: "PipelineProgress") -> None:
-        rows = self._since.get(progress.sink, 0) + progress.rows
+        totals = self._since.get(progress.sink, _no_totals()).after(progress)
         now_s = time.monotonic()
         if now_s - self._last_s.get(progress.sink, -_LINE_EVERY_S) < _LINE_EVERY_S:
-            self._since[progress.sink] = rows
+            self._since[progress.sink] = totals
             return
         self._last_s[progress.sink] = now_s
-        self._since[progress.sink] = 0
-        print(_line(progress, rows), file=sys.stderr, flush=True)
+        self._since.pop(progress.sink, None)
+        print(_line(progress, totals), file=sys.stderr, flush=True)
 
 
-def _line(progress: "PipelineProgress", rows: int) -> str:
+def _line(progress: "PipelineProgress", totals: "QueryTotals") -> str:
+    written = "" if totals.written is None else f", {totals.written:,} written"
     lag = "" if progress.lag is None else f", lag {progress.lag:,}"
     return (
-        f"{progress.sink}: batch {progress.batch}, {rows:,} rows, "
+        f"{progress.sink}: batch {progress.batch}, {totals.rows:,} rows{written}, "
         f"{progress.rows_per_s:,.0f} rows/s{lag}"
     )
+
+
+def _no_totals() -> "QueryTotals":
+    from penstock.spark.pipeline.progress import QueryTotals
+
+    return QueryTotals()
 
 
 @contextmanager
@@ -64,18 +71,18 @@ def _live_table() -> Iterator["Show"]:
     from rich.live import Live
 
     latest: dict[str, PipelineProgress] = {}
-    rows: dict[str, int] = {}
+    totals: dict[str, QueryTotals] = {}
     with Live(console=Console(stderr=True), transient=True, redirect_stdout=False) as live:
 
         def show(progress: "PipelineProgress") -> None:
             latest[progress.sink] = progress
-            rows[progress.sink] = rows.get(progress.sink, 0) + progress.rows
-            live.update(_drawn(latest, rows), refresh=True)
+            totals[progress.sink] = totals.get(progress.sink, _no_totals()).after(progress)
+            live.update(_drawn(latest, totals), refresh=True)
 
         yield show
 
 
-def _drawn(latest: "Mapping[str, PipelineProgress]", rows: Mapping[str, int]) -> Any:
+def _drawn(latest: "Mapping[str, PipelineProgress]", totals: "Mapping[str, QueryTotals]") -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -84,10 +91,14 @@ def _drawn(latest: "Mapping[str, PipelineProgress]", rows: Mapping[str, int]) ->
     for column in _COLUMNS:
         table.add_column(column, justify="left" if column == "sink" else "right")
     for sink, progress in sorted(latest.items()):
-        lag = "-" if progress.lag is None else f"{progress.lag:,}"
-        figures = (f"{rows[sink]:,}", f"{progress.rows_per_s:,.0f}", lag, f"{progress.batch_ms:,}")
-        table.add_row(escape(sink), str(progress.batch), *figures)
+        counts = (_figure(totals[sink].rows), _figure(totals[sink].written))
+        figures = (f"{progress.rows_per_s:,.0f}", _figure(progress.lag), f"{progress.batch_ms:,}")
+        table.add_row(escape(sink), str(progress.batch), *counts, *figures)
     return table
+
+
+def _figure(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def note(text: str) -> None:
@@ -99,15 +110,19 @@ def show_totals(totals: "Mapping[str, QueryTotals]", *, as_json: bool) -> None:
     if as_json:
         show_json({"sinks": {sink: _as_json(total) for sink, total in totals.items()}})
         return
-    rows = [[sink, t.batches, t.rows, round(t.rows_per_s), t.lag] for sink, t in totals.items()]
+    rows = [
+        [sink, t.batches, t.rows, t.written, round(t.rows_per_s), t.lag]
+        for sink, t in totals.items()
+    ]
     if rows:
-        show_table(("sink", "batches", "rows", "rows/s", "lag"), rows)
+        show_table(("sink", "batches", "rows", "written", "rows/s", "lag"), rows)
 
 
 def _as_json(totals: "QueryTotals") -> dict[str, Any]:
     return {
         "batches": totals.batches,
         "rows": totals.rows,
+        "written": totals.written,
         "rows_per_s": round(totals.rows_per_s, 1),
         "lag": totals.lag,
     }

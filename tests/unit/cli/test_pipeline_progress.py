@@ -12,19 +12,19 @@ from penstock.cli.pipeline_progress import progress_display, show_totals
 from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals
 
 FIRST = PipelineProgress(sink="out", batch=0, rows=1000, rows_per_s=2000.0, batch_ms=500, lag=1234)
-TOTALS = {"out": QueryTotals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1)}
+TOTALS = {"out": QueryTotals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1, written=1990)}
 
 
 def test_lines_are_limited_to_one_per_second_and_sink(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_display(as_json=False) as show:
         show(FIRST)
         show(FIRST._replace(batch=1))
-        show(FIRST._replace(sink="other", lag=None))
+        show(FIRST._replace(sink="other", lag=None, written=900))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "out: batch 0, 1,000 rows, 2,000 rows/s, lag 1,234",
-        "other: batch 0, 1,000 rows, 2,000 rows/s",
+        "other: batch 0, 1,000 rows, 900 written, 2,000 rows/s",
     ]
 
 
@@ -37,7 +37,9 @@ def test_json_has_an_object_per_batch(capsys: pytest.CaptureFixture[str]) -> Non
     assert first == FIRST._asdict()
     assert second["batch"] == 1
     assert totals == {
-        "sinks": {"out": {"batches": 2, "rows": 2000, "rows_per_s": 2000.0, "lag": 0}}
+        "sinks": {
+            "out": {"batches": 2, "rows": 2000, "written": 1990, "rows_per_s": 2000.0, "lag": 0}
+        }
     }
 
 
@@ -64,6 +66,6 @@ def test_totals_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> No
     show_totals(TOTALS, as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        ["sink", "batches", "rows", "rows/s", "lag"],
-        ["out", "2", "2000", "2000", "0"],
+        ["sink", "batches", "rows", "written", "rows/s", "lag"],
+        ["out", "2", "2000", "1990", "2000", "0"],
     ]

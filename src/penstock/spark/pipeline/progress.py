@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 from penstock.model.ids import TopicPartition
 from penstock.spark.source.offset_json import Offsets, read_offset
 
+# The name of the count that each query of a pipeline has Spark make, and its column.
+WRITTEN, WRITTEN_ROWS = "written", "rows"
+
 
 class PipelineProgress(NamedTuple):
     """One micro-batch of one sink."""
@@ -17,6 +20,7 @@ class PipelineProgress(NamedTuple):
     rows_per_s: float
     batch_ms: int
     lag: int | None  # records in the topics that are not read yet; None: not known
+    written: int | None = None  # rows for the sink; None: not known
 
 
 class QueryTotals(NamedTuple):
@@ -27,6 +31,7 @@ class QueryTotals(NamedTuple):
     busy_ms: int = 0
     lag: int | None = None
     last_batch: int = -1
+    written: int | None = None  # None: not known for any batch
 
     def after(self, progress: PipelineProgress) -> "QueryTotals":
         return QueryTotals(
@@ -35,6 +40,7 @@ class QueryTotals(NamedTuple):
             self.busy_ms + progress.batch_ms,
             progress.lag,
             progress.batch,
+            _add(self.written, progress.written),
         )
 
     @property
@@ -53,7 +59,18 @@ def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgre
         rows_per_s=rows * 1000 / batch_ms if batch_ms else 0.0,
         batch_ms=batch_ms,
         lag=_lag(progress_json.get("sources", [])),
+        written=_written(progress_json),
     )
+
+
+def _written(progress_json: Mapping[str, Any]) -> int | None:
+    """Spark itself counts the reports of a Python sink's tasks, not rows."""
+    counted = progress_json.get("observedMetrics", {}).get(WRITTEN, {}).get(WRITTEN_ROWS)
+    return None if counted is None else int(counted)
+
+
+def _add(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more
 
 
 def _rows(progress_json: Mapping[str, Any]) -> int:

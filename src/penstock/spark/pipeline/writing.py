@@ -6,6 +6,7 @@ from penstock.spark.pipeline.build import FORMAT, Flow
 from penstock.spark.pipeline.connector_options import sink_options, values_of
 from penstock.spark.pipeline.failures import QueryFailed
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
+from penstock.spark.pipeline.progress import WRITTEN, WRITTEN_ROWS
 from penstock.spark.pipeline.spec import (
     FileTarget,
     FormatTarget,
@@ -20,6 +21,7 @@ from penstock.spark.session.spark_messages import explain
 from penstock.spark.sink.update_mode import write_updates
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -36,7 +38,11 @@ def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -
     sink = flow.sink
     if sink.mode is OutputMode.OVERWRITE:
         raise _invalid(pipeline, sink, "a stream cannot overwrite: drop `mode:`")
-    writer = flow.rows.writeStream.queryName(sink.name).outputMode(sink.mode or OutputMode.APPEND)
+    writer = (
+        _counted(flow.rows)
+        .writeStream.queryName(sink.name)
+        .outputMode(sink.mode or OutputMode.APPEND)
+    )
     writer = writer.option("checkpointLocation", sink.checkpoint)
     if once:
         writer = writer.trigger(availableNow=True)
@@ -46,6 +52,13 @@ def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -
         return Query(sink.name, sink.line, sink.checkpoint, _start(writer, sink, bootstrap))
     except SPARK_ERRORS as error:
         raise _invalid(pipeline, sink, explain(str(error))) from None
+
+
+def _counted(rows: "DataFrame") -> "DataFrame":
+    """The same rows; Spark counts those of each micro-batch on their way."""
+    from pyspark.sql import functions as f
+
+    return rows.observe(WRITTEN, f.count(f.lit(1)).alias(WRITTEN_ROWS))
 
 
 def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "StreamingQuery":

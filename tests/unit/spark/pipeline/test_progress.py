@@ -25,6 +25,9 @@ def test_duration_becomes_a_spark_interval(text: str, span: str | None) -> None:
     assert find_span(text) == span
 
 
+COUNTED = {"written": {"rows": 7}}
+
+
 def progress_json(batch: int, *, end: object, latest: object, rows: int = 300) -> dict[str, object]:
     return {
         "batchId": batch,
@@ -62,3 +65,12 @@ def test_totals_sum_batches() -> None:
 def test_rows_of_spark_connect_are_those_of_its_sources() -> None:
     sources = [{"numInputRows": 7}, {"numInputRows": 5}]
     assert read_progress("out", {"batchId": 0, "sources": sources}).rows == 12
+
+
+def test_written_rows_are_counted_where_spark_has_counted_them() -> None:
+    counted = {**progress_json(0, end=None, latest=None), "observedMetrics": COUNTED}
+    totals = QueryTotals()
+    assert totals.written is None
+    for batch in (counted, progress_json(1, end=None, latest=None), counted):
+        totals = totals.after(read_progress("out", batch))
+    assert totals.written == 14

@@ -39,13 +39,13 @@ class Driver(NamedTuple):
 def find_driver() -> Driver | None:
     """The driver that this process works for. It is found while it runs a query: see the module."""
     parent = os.getppid()
-    if _found.get(parent) is None:
-        _found.clear()
+    if _drivers.get(parent) is None:
+        _drivers.clear()
         driver = _search(parent)
         if driver is None:
             return None
-        _found[parent] = driver
-    return _found[parent]
+        _drivers[parent] = driver
+    return _drivers[parent]
 
 
 def _search(pid: int) -> Driver | None:
@@ -59,7 +59,7 @@ def _search(pid: int) -> Driver | None:
     return None
 
 
-_found: dict[int, Driver] = {}  # by the parent of this process, which changes when that ends
+_drivers: dict[int, Driver] = {}  # by the parent of this process, which changes when that ends
 
 
 def _stream_threads(pid: int) -> Iterator[StreamThread]:
