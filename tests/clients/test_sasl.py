@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jwt
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -21,6 +23,8 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
 from tests.clients.tools import get_kcat
 from tests.interop.kafka_jars import Say, resolve_kafka_jars, run_tool
 from tests.profile import is_long
@@ -309,3 +313,52 @@ def test_kafkas_own_tool_creates_and_deletes_users(
     tool("--alter", "--delete-config", "SCRAM-SHA-256")
     with admin_of(broker) as admin:
         assert "of-the-tool" not in {user.name for user in admin.list_users()}
+
+
+# -- tokens --------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not is_long(), reason="waits for tokens to expire: PROFILE=verify")
+def test_confluent_kafka_logs_in_by_a_token_and_renews_it(tmp_path: Path) -> None:
+    """Tokens last 4 s, and so do sessions; one of another audience is refused."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = {**json.loads(RSAAlgorithm.to_jwk(key.public_key())), "kid": "k", "alg": "RS256"}
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [public]}))
+    made: list[float] = []
+
+    def make_token(audience: str) -> tuple[str, float]:
+        expires_s = time.time() + 4
+        claims = {"sub": "ada", "iss": "https://issuer", "aud": audience, "exp": expires_s}
+        made.append(expires_s)
+        return jwt.encode(claims, key, algorithm="RS256", headers={"kid": "k"}), expires_s
+
+    config = {
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.issuer": "https://issuer",
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.clock.skew.seconds": 0,
+    }
+    with penstock.Broker(data=tmp_path / "data", security="sasl_ssl", config=config) as broker:
+        broker.create_topic("orders")
+        common = {
+            name: value
+            for name, value in broker.client_config.items()
+            if not name.startswith("sasl.")
+        }
+        common["sasl.mechanism"] = "OAUTHBEARER"
+        producer = Producer({**common, "oauth_cb": lambda _: make_token("kafka")})
+        give_up_s = time.monotonic() + _WAIT_S
+        while len(made) < 3:
+            assert time.monotonic() < give_up_s, "the token was not renewed"
+            producer.produce("orders", b"x")
+            assert producer.flush(_WAIT_S) == 0
+            producer.poll(0.2)
+        stranger: Any = AdminClient(
+            cast("Any", {**common, "oauth_cb": lambda _: make_token("somebody")})
+        )
+        while "OAUTHBEARER: the token is refused: InvalidAudienceError" not in broker.logs():
+            assert time.monotonic() < give_up_s, "the token was not refused"
+            with pytest.raises(KafkaException):
+                stranger.list_topics(timeout=1)

@@ -3,18 +3,70 @@
 All are read-only: no client can change who is let in.
 """
 
-from penstock.config.check import at_least
+from penstock.config.check import at_least, subset_of
 from penstock.config.declare import broker
 from penstock.config.setting import Setting, SettingKind
 
 _EVERYTHING_BYTES = 524_288
 
-SETTINGS: tuple[Setting, ...] = (
+_TOKENS: tuple[Setting, ...] = (
+    broker(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        SettingKind.STRING,
+        None,
+        "Where the issuer's keys are: https or file. OAUTHBEARER needs it.",
+    ),
+    broker(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        SettingKind.LONG,
+        3_600_000,
+        "Time between two readings of those keys.",
+        at_least(1_000),
+    ),
+    broker(
+        "sasl.oauthbearer.expected.issuer",
+        SettingKind.STRING,
+        None,
+        "Issuer whose tokens are accepted. OAUTHBEARER needs it.",
+    ),
+    broker(
+        "sasl.oauthbearer.expected.audience",
+        SettingKind.LIST,
+        (),
+        "Audiences, one of which a token must have. OAUTHBEARER needs it.",
+    ),
+    broker(
+        "sasl.oauthbearer.sub.claim.name",
+        SettingKind.STRING,
+        "sub",
+        "Claim that names the user.",
+    ),
+    broker(
+        "sasl.oauthbearer.clock.skew.seconds",
+        SettingKind.INT,
+        30,
+        "Difference of clocks that is forgiven.",
+        at_least(0),
+    ),
+    broker(
+        "penstock.sasl.oauthbearer.algorithms",
+        SettingKind.LIST,
+        ("RS256", "PS256", "ES256"),
+        "Algorithms of signatures that are accepted; all are asymmetric.",
+        subset_of(
+            *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+        ),
+        own=True,
+    ),
+)
+
+_LOGINS: tuple[Setting, ...] = (
     broker(
         "sasl.enabled.mechanisms",
         SettingKind.LIST,
         ("GSSAPI",),
-        "Mechanisms that clients may choose from: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        "Mechanisms that clients may choose from: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER.",
     ),
     broker(
         "sasl.jaas.config",
@@ -66,3 +118,5 @@ SETTINGS: tuple[Setting, ...] = (
         own=True,
     ),
 )
+
+SETTINGS: tuple[Setting, ...] = (*_LOGINS, *_TOKENS)

@@ -18,6 +18,7 @@ from penstock.security.sasl.login import SaslListener
 from penstock.security.sasl.scram_users import ScramUsers
 from penstock.server.errors import StartRefused
 from penstock.server.inter_broker_security import inter_broker_security
+from penstock.server.jwks import TokenKeys
 from penstock.server.lazy import Lazy
 from penstock.server.listener_sasl import make_listener_sasl
 from penstock.server.metadata_store import BrokerMetadataStore
@@ -105,7 +106,8 @@ class BrokerLogins:
     def __init__(self, config: EffectiveConfig) -> None:
         """Raises StartRefused. Nothing is opened yet."""
         self.users = ScramUsers()
-        self.listeners = make_listener_sasl(config, self.users)
+        self._keys = TokenKeys()
+        self.listeners = make_listener_sasl(config, self.users, self._keys)
         self._first_users = find_first_users(config, self.listeners)
         self._following: asyncio.Task[None] | None = None  # None: no listener has SCRAM
 
@@ -117,6 +119,7 @@ class BrokerLogins:
         tasks: asyncio.TaskGroup,
     ) -> None:
         """Load the users and follow their changes, until `close`."""
+        self._keys.follow(logger, tasks)
         if not uses_scram(self.listeners):
             return
         users = scram.get()
@@ -136,5 +139,6 @@ class BrokerLogins:
 
     def close(self) -> None:
         """Before the metadata store is closed."""
+        self._keys.close()
         if self._following is not None:
             self._following.cancel()

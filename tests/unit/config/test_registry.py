@@ -106,6 +106,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.delayed.topic.segment.bytes": 104_857_600,
     "penstock.admin.password.file": None,
     "penstock.admin.user": None,
+    "penstock.sasl.oauthbearer.algorithms": ("RS256", "PS256", "ES256"),
     "penstock.sasl.plain.without.tls": False,
     "penstock.ssl.reload.interval.ms": 10_000,
     "penstock.half.check.interval.ms": 30_000,

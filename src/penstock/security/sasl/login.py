@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from penstock.protocol.api_keys import ApiKey, find_api_key
 from penstock.security.principal import Principal
-from penstock.security.sasl.mechanism import LoginRefused, MechanismExchange
+from penstock.security.sasl.mechanism import LoginRefused, LoginStep, MechanismExchange
 
 MIN_RENEWAL_MS = 1_000  # between two logins of a connection
 _MAX_VERSION_REQUESTS = 3  # before the login: clients ask once, or again in an older version
@@ -143,15 +143,16 @@ class SaslLogin:
         principal = Principal("User", step.user)
         if self.principal is not None and principal != self.principal:
             raise LoginRefused(f"{self.principal} cannot become {principal} on its connection")
-        return self._complete(principal, step.token, now_ms)
+        return self._complete(principal, step, now_ms)
 
-    def _complete(self, principal: Principal, token: bytes, now_ms: int) -> LoginResult:
+    def _complete(self, principal: Principal, step: LoginStep, now_ms: int) -> LoginResult:
         self.principal = principal
         self._exchange = None
         self.takes_raw_tokens = False
-        session_ms = self.listener.mechanisms[self._mechanism].max_session_ms
+        limits = (self.listener.mechanisms[self._mechanism].max_session_ms, step.left_ms)
+        session_ms = min(filter(None, limits), default=0)
         self.expires_ms = now_ms + session_ms if session_ms else None
-        return LoginResult(token, principal, session_ms)
+        return LoginResult(step.token, principal, session_ms)
 
     def fail(self) -> None:
         """Nothing is admitted any more."""

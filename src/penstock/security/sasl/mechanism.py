@@ -14,6 +14,7 @@ class LoginRefused(Exception):
 class LoginStep(NamedTuple):
     token: bytes  # to be sent to the client
     user: str | None = None  # None: the client has to send another token
+    left_ms: int | None = None  # until what the user showed expires; None: never
 
 
 class MechanismExchange(Protocol):

@@ -9,19 +9,25 @@ from penstock.security.sasl.config import SaslConfigError, make_sasl_listener
 from penstock.security.sasl.login import SaslListener
 from penstock.security.sasl.mechanism import LoginRefused
 from penstock.security.sasl.scram_users import ScramUsers
+from penstock.server.jwks import TokenKeys
 
 _LISTENERS = (
     "listeners=OUT://:1,PLAINTEXT://:2\n"
     "listener.security.protocol.map=OUT:SASL_SSL,PLAINTEXT:PLAINTEXT\n"
 )
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_OAUTH = "sasl.oauthbearer"
+_BEARER = (
+    "sasl.enabled.mechanisms=OAUTHBEARER\nsasl.oauthbearer.expected.issuer=https://issuer\n"
+    "sasl.oauthbearer.expected.audience=kafka"
+)
 _OWN_JAAS = "listener.name.out.scram-sha-256.sasl.jaas.config"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 def make(text: str, *, listeners: str = _LISTENERS) -> SaslListener:
     config = resolve_broker(parse_properties(listeners + text, file="server.properties"))
-    return make_sasl_listener(config, "OUT", ScramUsers())
+    return make_sasl_listener(config, "OUT", ScramUsers(), TokenKeys().begin_bearer)
 
 
 def test_mechanisms_and_limits_are_the_listeners_own_where_it_has_some() -> None:
@@ -51,6 +57,18 @@ def test_users_of_plain_are_those_of_its_login_module() -> None:
     ("text", "why"),
     [
         ("", "GSSAPI, which is not implemented; there are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        (
+            "sasl.enabled.mechanisms=OAUTHBEARER",
+            f"OAUTHBEARER needs {_OAUTH}.jwks.endpoint.url and {_OAUTH}.expected.issuer and ",
+        ),
+        (
+            f"{_BEARER}\nsasl.oauthbearer.jwks.endpoint.url=http://127.0.0.1/keys",
+            "http://127.0.0.1/keys: https or file is needed",
+        ),
+        (
+            f"{_BEARER}\nsasl.oauthbearer.jwks.endpoint.url=file:///nowhere/keys",
+            "file:///nowhere/keys: ",
+        ),
         ("sasl.enabled.mechanisms=", "is empty, so nobody could log in"),
         ("sasl.enabled.mechanisms=SCRAM-SHA-256,OTP", "OTP, which is not implemented"),
         (
