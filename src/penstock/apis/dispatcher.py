@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Api, Request
+from penstock.apis.audited_changes import AuditedRequest, find_audited
 from penstock.apis.refused_versions import RefusedVersions
 from penstock.apis.request_counters import (
     ApiRequestCounters,
@@ -17,7 +18,7 @@ from penstock.apis.request_counters import (
     RequestCounters,
 )
 from penstock.apis.slow_requests import SlowRequests
-from penstock.apis.throttling import RequestThrottle
+from penstock.apis.throttling import RequestThrottle, find_throttle
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
@@ -182,12 +183,26 @@ class Dispatcher:
             request.message = _read(api, request, body)
         else:
             request.message = decode_request(api.key, request.version, body, request.budget)
+        if self._services.audit.audits_changes:
+            self._audit(request)
         answer = api.answer(request, self._services)
         if isawaitable(answer):
             elements -= request.budget.elements
             self._run(request, answer, len(body) + elements * _ELEMENT_BYTES)
         else:
             request.reply(answer)
+
+    def _audit(self, request: Request) -> None:
+        change = find_audited(request.key)
+        if change is None:
+            return
+        trail, throttle = self._services.audit, find_throttle(request)
+        if throttle is not None:
+            throttle.inner = AuditedRequest(request, change, throttle.inner, trail)
+            return
+        observer = request.in_flight.observer
+        assert observer is not None, "`on_request` sets it"
+        request.in_flight.observer = AuditedRequest(request, change, observer, trail)
 
     def _run(self, request: Request, answer: Awaitable[Any], decoded_bytes: int) -> None:
         """What is decoded counts as memory of requests until it is answered, even if the connection

@@ -237,6 +237,7 @@ _PRIVATE: Mapping[PrivateKey, tuple[Permission, ...]] = {
     PrivateKey.APPEND_DEFERRED: _BROKER,
     PrivateKey.HALF_INTAKE: _BROKER,
     PrivateKey.HALF_ENDS: _BROKER,
+    PrivateKey.APPEND_AUDIT: _BROKER,
     PrivateKey.END_DELAYED: (_topic(_WRITE),),
     PrivateKey.DESCRIBE_OFFSET_TIMES: (Permission(_DESCRIBE, ResourceType.TOPIC, None, _LEFT_OUT),),
 }

@@ -22,6 +22,7 @@ from penstock.protocol.private_keys import PrivateKey
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.security.access_log import AccessLog
+from penstock.security.audit.trail import NO_AUDIT, AuditTrail
 from penstock.security.authorizer import Authorizer
 from penstock.security.quotas.client_quotas import NO_QUOTAS, ClientQuotas
 from penstock.storage.engine import Engine
@@ -67,6 +68,7 @@ class Services:
     access_log: AccessLog = field(default_factory=AccessLog)
     acls: "ChangesAcls | None" = None  # None: no authorizer is configured
     get_scram_users: "Callable[[], KeepsScramUsers] | None" = None  # built lazily
+    audit: AuditTrail = NO_AUDIT
     quotas: ClientQuotas = NO_QUOTAS  # as they are enforced
     stored_quotas: "ChangesQuotas | None" = None  # None: in tests of other handlers
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)

@@ -11,6 +11,7 @@ from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from penstock.apis.request_counters import ApiRequestCounters
 from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.apis.api import Request
-    from penstock.apis.request_counters import ApiRequestCounters
-    from penstock.network.in_flight_request import InFlightRequest, Part
+    from penstock.network.in_flight_request import InFlightRequest, Part, RequestObserver
     from penstock.security.quotas.client_quotas import ClientQuotas
 
 _FIELD = "throttle_time"
@@ -38,7 +38,6 @@ class RequestThrottle:
 
     __slots__ = (
         "_client_id",
-        "_counters",
         "_in_flight",
         "_is_written",
         "_key",
@@ -48,13 +47,14 @@ class RequestThrottle:
         "_throttle_ms",
         "_user",
         "_version",
+        "inner",
         "is_exempt",
     )
 
     def __init__(
         self,
         request: "Request",
-        counters: "ApiRequestCounters",
+        counters: ApiRequestCounters,
         quotas: "ClientQuotas",
         now_ms: "Callable[[], int]",
     ) -> None:
@@ -63,7 +63,7 @@ class RequestThrottle:
         self._version = request.version
         self._user = request.caller.principal.name
         self._client_id = request.client_id or ""
-        self._counters = counters
+        self.inner: RequestObserver = counters
         self._quotas = quotas
         self._now_ms = now_ms
         self._request_bytes = len(request.in_flight.frame)
@@ -113,7 +113,9 @@ class RequestThrottle:
         return min(self._throttle_ms, _INT32_MAX)
 
     def count_as_follower(self) -> None:
-        self._counters = self._counters.of_followers(self._version)
+        counters = self.inner
+        if isinstance(counters, ApiRequestCounters):
+            self.inner = counters.of_followers(self._version)
 
     # -- the observer ------------------------------------------------------------------------
 
@@ -126,13 +128,13 @@ class RequestThrottle:
                     request.parts, self._key, self._version, self._throttle_ms
                 )
             request.mute(self._throttle_ms)
-        self._counters.on_answered(request)
+        self.inner.on_answered(request)
 
     def on_sent(self, elapsed_s: float) -> None:
-        self._counters.on_sent(elapsed_s)
+        self.inner.on_sent(elapsed_s)
 
     def count_error(self, code: int, request: "InFlightRequest") -> None:
-        self._counters.count_error(code, request)
+        self.inner.count_error(code, request)
 
     def _use_request_time(self) -> None:
         """The time of a handler until it waits for something: only then others are served."""

@@ -168,7 +168,7 @@ def consume(
     }
     show = _show_json if wants_json(ctx, as_json) else _show_value
     try:
-        with _terminated_like_interrupted():
+        with terminated_like_interrupted():
             opened: Consumer | ZooKeeperConsumer
             if zookeeper is None:
                 opened = _open(topic, get_bootstrap(ctx, bootstrap), common, of_zookeeper)
@@ -190,7 +190,7 @@ def _open(
             fail(f"{option} is for a group in ZooKeeper: name it with --zookeeper CONNECT", 2)
     if topic is None:
         fail("name the topic to read: penstock consume TOPIC", 2)
-    _check_topic(address, topic)
+    check_topic(address, topic)
     from penstock.client.consumer import Consumer
 
     return Consumer(topic, bootstrap_servers=address, **common)
@@ -214,7 +214,7 @@ def _open_in_zookeeper(
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
+def terminated_like_interrupted() -> Iterator[None]:
     """SIGTERM ends the command like Ctrl-C: the consumer leaves its group on the way out."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -225,7 +225,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_topic(bootstrap: str, topic: str) -> None:
+def check_topic(bootstrap: str, topic: str) -> None:
     """Fail at once with a clear message, not after librdkafka's timeout."""
 
     async def work(client: "ClusterClient") -> None:

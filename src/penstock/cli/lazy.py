@@ -25,6 +25,7 @@ SUBCOMMANDS = {
     "acl": "penstock.cli.acl_commands",
     "user": "penstock.cli.user_commands",
     "quota": "penstock.cli.quota_commands",
+    "audit": "penstock.cli.audit_commands",
     "cluster": "penstock.cli.cluster_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",

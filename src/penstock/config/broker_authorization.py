@@ -32,6 +32,8 @@ def _are_principals(text: str) -> bool:
     return True
 
 
+PRINCIPALS = ValueCheck("principals as User:a;User:b", _are_principals)
+
 SETTINGS: tuple[Setting, ...] = (
     broker(
         "authorizer.class.name",
@@ -45,7 +47,7 @@ SETTINGS: tuple[Setting, ...] = (
         SettingKind.STRING,
         None,
         "Principals who may do everything, as User:a;User:b. Brokers' own belong here.",
-        ValueCheck("principals as User:a;User:b", _are_principals),
+        PRINCIPALS,
     ),
     broker(
         "allow.everyone.if.no.acl.found",

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from penstock.config import (
+    broker_audit,
     broker_authorization,
     broker_delayed,
     broker_groups,
@@ -35,6 +36,7 @@ _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "Transactions": broker_transactions.SETTINGS,
         "Messages that wait": broker_delayed.SETTINGS,
         "Quotas": broker_quotas.SETTINGS,
+        "Audit": broker_audit.SETTINGS,
         "Security": (
             *broker_security.SETTINGS,
             *broker_sasl.SETTINGS,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from penstock.config.effective_config import EffectiveConfig, SettingSource
 from penstock.config.setting import format_value
 from penstock.controller.interface import CreatableTopic
-from penstock.model.cluster import DEFERRED_TOPIC
+from penstock.model.cluster import AUDIT_TOPIC, DEFERRED_TOPIC
 
 _TOPIC_MIN_IN_SYNC = "min.insync.replicas"
 
@@ -35,15 +35,23 @@ _DEFERRED = {
     # A decision is one batch, with all messages of a produced batch, uncompressed.
     "max.message.bytes": "penstock.delayed.topic.segment.bytes",
 }
+_AUDIT = {
+    "cleanup.policy": "=delete",
+    "compression.type": "=producer",
+    "unclean.leader.election.enable": "=false",
+    "retention.ms": "penstock.audit.topic.retention.ms",
+}
 _CONFIGS = {
     "__consumer_offsets": _OFFSETS,
     "__transaction_state": _TRANSACTIONS,
     DEFERRED_TOPIC: _DEFERRED,
+    AUDIT_TOPIC: _AUDIT,
 }
 _PREFIXES = {
     "__consumer_offsets": "offsets.topic",
     "__transaction_state": "transaction.state.log",
     DEFERRED_TOPIC: "penstock.delayed.topic",
+    AUDIT_TOPIC: "penstock.audit.topic",
 }
 
 
@@ -69,6 +77,11 @@ def is_internal(topic: str) -> bool:
     return topic in _CONFIGS
 
 
+def is_state(topic: str) -> bool:
+    """Coordinators keep their state in it, so the last record of each key has to stay."""
+    return topic in _CONFIGS and topic != AUDIT_TOPIC
+
+
 def find_conflict(topic: str, config: EffectiveConfig) -> str | None:
     """A config with which an internal topic would lose coordinator state."""
     if topic in _CONFIGS and config["penstock.delayed.messages"]:
@@ -82,7 +95,9 @@ def find_conflict(topic: str, config: EffectiveConfig) -> str | None:
             )
         if policy != ("delete",):
             return "penstock.half.groups needs cleanup.policy = delete: compaction keeps the last"
-    if topic in _CONFIGS and policy != ("compact",):
+    if topic == AUDIT_TOPIC and policy != ("delete",):
+        return "cleanup.policy must be delete: audit events have no keys"
+    if is_state(topic) and policy != ("compact",):
         return (
             f"cleanup.policy must be compact, not {format_value(policy)}: the topic holds "
             f"coordinator state"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.controller.config_change import MAX_CONFIGS_BYTES
-from penstock.controller.internal_topics import is_internal
+from penstock.controller.internal_topics import is_state
 from penstock.controller.znodes import TOPIC_CONFIGS, decode_configs, topic_config_path
 from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import DamagedZnode, NoNode
@@ -54,7 +54,7 @@ async def read_topic_configs(session: Session, logger: EventLogger) -> dict[str,
 
 def unreadable_configs(topic: str) -> dict[str, str]:
     """In force if nobody knows a topic's configs: no record that a reader could still need goes."""
-    return {"cleanup.policy": "compact" if is_internal(topic) else ""}
+    return {"cleanup.policy": "compact" if is_state(topic) else ""}
 
 
 def describe_unreadable(topic: str) -> str:

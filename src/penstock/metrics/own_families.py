@@ -33,6 +33,7 @@ def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
     yield from _network(statistics)
     yield from _certificates(statistics)
     yield from _quotas(statistics)
+    yield from _audit(statistics)
     yield from _waiting(statistics)
     yield from _delayed_messages(statistics)
     yield from _half_messages(statistics)
@@ -203,6 +204,23 @@ def _quotas(statistics: BrokerStatistics) -> Iterator[Family]:
             (labels(quota=key), round(quota.throttle_s, 3))
             for key, quota in statistics.quotas.items()
         ],
+    )
+
+
+def _audit(statistics: BrokerStatistics) -> Iterator[Family]:
+    audit = statistics.audit
+    yield counter(
+        "penstock_audit_written_total", "Audit events that are in their topic.", audit.written
+    )
+    yield counter(
+        "penstock_audit_dropped_total",
+        "Audit events that were dropped, because they could not be written in time.",
+        audit.dropped,
+    )
+    yield gauge(
+        "penstock_audit_pending_bytes",
+        "Audit events that wait in memory until they are written.",
+        audit.pending_bytes,
     )
 
 

@@ -19,6 +19,7 @@ from penstock.model.quotas import QuotaKey
 from penstock.network.statistics import NetworkStatistics
 from penstock.purgatory.timing_wheel import WheelStatistics
 from penstock.replication.replica_manager import ReplicaManagerStatistics
+from penstock.security.audit.trail import AuditStatistics
 from penstock.security.quotas.client_quotas import ThrottleStatistics
 from penstock.storage.engine import DirectoryStatistics
 
@@ -67,3 +68,4 @@ class BrokerStatistics(NamedTuple):
     loop: LoopStatistics
     process: ProcessStatistics
     quotas: Mapping[QuotaKey, ThrottleStatistics]
+    audit: AuditStatistics

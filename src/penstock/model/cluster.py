@@ -64,7 +64,8 @@ class TopicState:
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 DEFERRED_TOPIC = "__penstock_deferred"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DEFERRED_TOPIC))
+AUDIT_TOPIC = "__penstock_audit"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DEFERRED_TOPIC, AUDIT_TOPIC))
 
 
 # By partition, the live brokers whose log of it has failed; no entry is empty.

@@ -17,7 +17,8 @@ from penstock.network.statistics import Counters
 from penstock.network.tls_socket import TlsSocket
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer
-from penstock.security.principal import Principal
+from penstock.security.audit.trail import AuditTrail
+from penstock.security.principal import ANONYMOUS, Caller, Principal
 from penstock.security.tls_statistics import TlsStatistics
 
 DISCARDED_BYTES = 64 * 1024
@@ -60,6 +61,7 @@ class HandshakeDependencies:
     # Exactly one of them is called, once.
     on_success: Callable[["TlsHandshake", TlsSocket, Principal], None]
     on_failure: Callable[["TlsHandshake"], None]
+    audit: AuditTrail
 
 
 class TlsHandshake:
@@ -157,6 +159,8 @@ class TlsHandshake:
             listener=accepted.listener,
             client=accepted.host,
         )
+        caller = Caller(ANONYMOUS, accepted.host, accepted.listener)
+        dependencies.audit.note_authentication(caller, "TLS", line)
         self.end()
 
     def _stop(self) -> None:

@@ -21,6 +21,7 @@ from penstock.network.send_queue import SendPath
 from penstock.network.statistics import Counters, ListenerStatistics, NetworkStatistics
 from penstock.network.tls_socket import TlsSocket
 from penstock.purgatory.loop_timers import LoopTimers
+from penstock.security.audit.trail import NO_AUDIT, AuditTrail
 from penstock.security.principal import ANONYMOUS, Caller, Principal
 from penstock.security.quotas.client_quotas import NO_QUOTAS, ClientQuotas
 from penstock.security.sasl.login import SaslListener, SaslLogin
@@ -46,7 +47,9 @@ class Server:
         send_path: SendPath = SendPath.SENDFILE,
         logger: EventLogger,
         quotas: ClientQuotas = NO_QUOTAS,
+        audit: AuditTrail = NO_AUDIT,
     ) -> None:
+        self._audit = audit
         self._on_request = on_request
         self._on_sasl_request = on_sasl_request or on_request
         self._check_frame = check_frame
@@ -121,6 +124,7 @@ class Server:
             logger=logger,
             on_success=self._on_handshake,
             on_failure=self._on_failed_handshake,
+            audit=self._audit,
         )
         self._acceptor.open(loop)
 
@@ -189,6 +193,10 @@ class Server:
 
     def _on_handshake(self, handshake: TlsHandshake, sock: TlsSocket, principal: Principal) -> None:
         local = self._handshakes.pop(handshake)
+        if principal != ANONYMOUS:
+            accepted = handshake.accepted
+            caller = Caller(principal, accepted.host, accepted.listener)
+            self._audit.note_authentication(caller, "TLS")
         self._connect(handshake.accepted, sock, local, principal)
 
     def _on_failed_handshake(self, handshake: TlsHandshake) -> None:

@@ -27,6 +27,7 @@ class PrivateKey(IntEnum):
     DESCRIBE_OFFSET_TIMES = 31_012  # when records at some offsets were written, for commands
     HALF_INTAKE = 31_013  # halves or decisions that were read, to the leader of their shard
     HALF_ENDS = 31_014  # the ends of half topics, from their leaders
+    APPEND_AUDIT = 31_015  # audit events, to the leader of a partition of their topic
 
     @property
     def title(self) -> str:

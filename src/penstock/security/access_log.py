@@ -10,6 +10,8 @@ from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.logs.levels import DEBUG
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.model.acls import kafka_word
+from penstock.security.audit.events import AuditedResource
+from penstock.security.audit.trail import NO_AUDIT, AuditTrail
 from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.security.principal import Caller, Principal
 
@@ -27,7 +29,9 @@ class AccessLog:
         logger: EventLogger = NO_LOGGER,
         limited: RateLimitedLogger | None = None,
         decide: Decide | None = None,
+        audit: AuditTrail = NO_AUDIT,
     ) -> None:
+        self._audit = audit
         self._logger = logger
         self._limited = limited  # None: nothing is logged
         self._decide = decide  # for the rule behind a decision
@@ -46,6 +50,10 @@ class AccessLog:
         request: str,
     ) -> None:
         self.denied += 1
+        if self._audit.audits_denied:
+            rule = self._find_rule(caller, operation, resource, name) or "authorizer"
+            audited = AuditedResource(kafka_word(resource).lower(), name)
+            self._audit.note_denied(caller, request, kafka_word(operation), audited, rule)
         if self._limited is not None:
             fields = self._fields(caller, operation, resource, name, request)
             peer = f"{caller.principal} {caller.host}"
@@ -79,10 +87,18 @@ class AccessLog:
             "resource": f"{kafka_word(resource)}:LITERAL:{name}",
             "request": request,
         }
-        if self._decide is not None:
-            decision = self._decide(caller.principal, caller.host, operation, resource, name)
-            fields["rule"] = str(decision.rule or decision.reason.value)
+        rule = self._find_rule(caller, operation, resource, name)
+        if rule is not None:
+            fields["rule"] = rule
         return fields
+
+    def _find_rule(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> str | None:
+        if self._decide is None:
+            return None
+        decision = self._decide(caller.principal, caller.host, operation, resource, name)
+        return str(decision.rule or decision.reason.value)
 
 
 def _describe(outcome: str, fields: dict[str, object]) -> str:

@@ -8,6 +8,7 @@ from penstock.logs.event_logger import EventLogger
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.access_log import AccessLog
+from penstock.security.audit.trail import AuditTrail
 from penstock.security.authorizer import AllowAll, Authorizer
 from penstock.server.metadata_store import BrokerMetadataStore
 
@@ -26,6 +27,7 @@ async def open_authorization(
     store: BrokerMetadataStore,
     timers: LoopTimers,
     logger: EventLogger,
+    audit: AuditTrail,
 ) -> Authorization:
     if not config["authorizer.class.name"]:
         return Authorization(AllowAll(), None, AccessLog())
@@ -38,7 +40,7 @@ async def open_authorization(
     await store.ask_at_startup(lambda session: acls.load())
     logger.info("acls_loaded", f"{len(authorizer.index)} ACLs are in effect")
     limited = RateLimitedLogger(logger, now_ms=timers.now_ms, add_timer=timers.add_after)
-    return Authorization(authorizer, acls, AccessLog(logger, limited, authorizer.decide))
+    return Authorization(authorizer, acls, AccessLog(logger, limited, authorizer.decide, audit))
 
 
 def follow_acls(acls: "AclStore", tasks: asyncio.TaskGroup) -> asyncio.Task[None]:

@@ -22,6 +22,7 @@ from penstock.io.disk import Disk
 from penstock.model.cluster import DEFERRED_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
 from penstock.model.producer_ids import ProducerIds
 from penstock.protocol.private_keys import PrivateKey
+from penstock.security.audit.trail import AuditTrail
 from penstock.server.authorization import Authorization
 from penstock.server.broker_registration import make_election
 from penstock.server.client_quotas import BrokerQuotas
@@ -52,6 +53,7 @@ class BrokerParts(NamedTuple):
     transaction_coordinator: "Lazy[TransactionCoordinator]"
     deferred: DeferredParts
     quotas: BrokerQuotas
+    audit: AuditTrail
     dispatcher: Dispatcher  # closed to clients until the broker is ready
     advertised: dict[str, Endpoint]  # to be filled once the listeners are bound
 
@@ -66,6 +68,7 @@ def build_parts(
     authorization: Authorization,
     get_scram_users: "Callable[[], ScramStore]",
     quotas: BrokerQuotas,
+    audit: AuditTrail,
     engine: Engine,
     client_apis: Mapping[PrivateKey, Callable[[], Api]],
     disk: Disk,
@@ -102,6 +105,7 @@ def build_parts(
         access_log=authorization.access_log,
         acls=authorization.acls,
         get_scram_users=get_scram_users,
+        audit=audit,
         quotas=quotas.enforced,
         stored_quotas=quotas.store,
         timers=context.timers,
@@ -126,6 +130,7 @@ def build_parts(
         transaction_coordinator=transactions,
         deferred=deferred,
         quotas=quotas,
+        audit=audit,
         dispatcher=Dispatcher(APIS, services, serves_clients=False),
         advertised=advertised,
     )

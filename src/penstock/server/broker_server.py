@@ -27,6 +27,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.replication.validation_cost import find_validation_warning
+from penstock.security.audit.trail import NO_AUDIT, AuditTrail
 from penstock.server.addresses import Addresses
 from penstock.server.authorization import follow_acls, open_authorization
 from penstock.server.broker_identity import BrokerIdentity, establish_identity
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.metrics.endpoints import Health
     from penstock.metrics.scrape import Collect, Scraper
     from penstock.security.server_tls import ServerTls
+    from penstock.server.audit_log import AuditLog
     from penstock.server.broker_logins import BrokerLogins
     from penstock.server.metrics_listener import MetricsListener
     from penstock.server.otlp_push import OtlpPush
@@ -123,6 +125,7 @@ class BrokerServer:
         self._following_acls: asyncio.Task[None] | None = None  # with an authorizer
         self._quotas: BrokerQuotas
         self._following_quotas: asyncio.Task[None] | None = None  # None: not open yet
+        self._audit_log: AuditLog | None = None  # None: not started, or there is no audit trail
         self._store: BrokerMetadataStore
         self._cluster_id: str
         self._timers: LoopTimers
@@ -193,8 +196,9 @@ class BrokerServer:
         await storage.recover(topic_configs, dynamic_config, wall_ms)
         self._state = BrokerState.STARTING
         self._context = self._build_context(identity, storage, dynamic_config)
+        audit = self._build_audit_trail(config, identity)
         authorization = await open_authorization(
-            config, self._store, self._timers, self._loggers.get("authorizer")
+            config, self._store, self._timers, self._loggers.get("authorizer"), audit
         )
         if authorization.acls is not None:
             self._following_acls = follow_acls(authorization.acls, tasks)
@@ -208,6 +212,7 @@ class BrokerServer:
             authorization=authorization,
             get_scram_users=self._scram_store.get,
             quotas=self._quotas,
+            audit=audit,
             raw_config=self._raw_config,
             dynamic_config=dynamic_config,
             cluster_id=identity.cluster_id,
@@ -229,6 +234,7 @@ class BrokerServer:
         await self._check_replicas(config, identity, storage)
         self._keep_directories()  # the registration is about to write their incarnation
         await self._serve(storage)
+        self._start_audit()
         self._state = BrokerState.RUNNING
         self._stalls.threshold_ms = config.get_int("logging.stall.ms")
         self._logger.info("listening", self.addresses.describe())
@@ -237,6 +243,22 @@ class BrokerServer:
             f"broker {identity.broker_id} serves clients",
             duration_ms=round((time.monotonic() - started_s) * 1000),
         )
+
+    def _build_audit_trail(self, config: EffectiveConfig, identity: BrokerIdentity) -> AuditTrail:
+        if not config.get_bool("penstock.audit.enable"):
+            return NO_AUDIT
+        # Imported here because most brokers have no audit trail.
+        from penstock.server.audit_log import build_trail
+
+        return build_trail(config, identity.cluster_id, identity.broker_id)
+
+    def _start_audit(self) -> None:
+        if self._parts.audit is NO_AUDIT:
+            return
+        from penstock.server.audit_log import AuditLog
+
+        self._audit_log = AuditLog(self._parts.audit, self._context, self._parts)
+        self._audit_log.start(self._tasks)
 
     async def _open_metrics(self, config: EffectiveConfig) -> None:
         if not config.get_str("metrics.listener"):
@@ -413,6 +435,7 @@ class BrokerServer:
             max_connections=max_connections,
             logger=self._loggers.get("network"),
             quotas=self._quotas.enforced,
+            audit=self._parts.audit,
         )
         self.addresses = bind_listeners(
             self._server, config, self._tls, self._logins.listeners if self._logins else {}
@@ -527,6 +550,8 @@ class BrokerServer:
         replicas.produce_purgatory.expire_all()
         replicas.fetch_purgatory.expire_all()
         await self._server.close(DRAIN_MS)
+        if self._audit_log is not None:
+            await self._audit_log.close()
         await parts.controller.close()
         await parts.links.close()
         if self._following_acls is not None:

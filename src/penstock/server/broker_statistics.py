@@ -81,6 +81,7 @@ async def collect_statistics(sources: StatisticsSources) -> BrokerStatistics:
         loop=sources.loop(),
         process=read_process_statistics(),
         quotas=parts.quotas.enforced.statistics(),
+        audit=parts.audit.statistics(),
     )
 
 

@@ -23,11 +23,15 @@ class BrokerQuotas(NamedTuple):
 async def open_quotas(
     config: EffectiveConfig, store: BrokerMetadataStore, logger: EventLogger
 ) -> BrokerQuotas:
-    enforced = ClientQuotas(
-        QuotaWindows(
-            client=_window(config, "quota"), controller=_window(config, "controller.quota")
-        )
+    client = RateWindow(
+        samples=config.get_int("quota.window.num"),
+        sample_ms=config.get_int("quota.window.size.seconds") * 1000,
     )
+    controller = RateWindow(
+        samples=config.get_int("controller.quota.window.num"),
+        sample_ms=config.get_int("controller.quota.window.size.seconds") * 1000,
+    )
+    enforced = ClientQuotas(QuotaWindows(client, controller))
     stored = QuotaStore(store.session, enforced.replace, logger)
     await store.ask_at_startup(lambda session: stored.load())
     if enforced.is_active or enforced.limits_connections:
@@ -36,10 +40,3 @@ async def open_quotas(
             "quotas_loaded", f"quotas of {count} users, clients and addresses are in effect"
         )
     return BrokerQuotas(enforced, stored)
-
-
-def _window(config: EffectiveConfig, prefix: str) -> RateWindow:
-    return RateWindow(
-        samples=config.get_int(f"{prefix}.window.num"),
-        sample_ms=config.get_int(f"{prefix}.window.size.seconds") * 1000,
-    )

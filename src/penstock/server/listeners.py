@@ -12,6 +12,7 @@ from penstock.network.limits import NetworkLimits
 from penstock.network.send_queue import SendPath
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
+from penstock.security.audit.trail import AuditTrail
 from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.security.sasl.login import SaslListener
 from penstock.server.addresses import Addresses, bound_addresses, listeners_of
@@ -26,6 +27,7 @@ def build_server(
     max_connections: int,  # that the process's file descriptors allow
     logger: EventLogger,
     quotas: ClientQuotas,
+    audit: AuditTrail,
 ) -> Server:
     limits = NetworkLimits.from_broker(config)
     return Server(
@@ -37,6 +39,7 @@ def build_server(
         send_path=SendPath(config.get_str("send.method").lower()),
         logger=logger,
         quotas=quotas,
+        audit=audit,
     )
 
 

@@ -108,6 +108,14 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.admin.user": None,
     "penstock.sasl.oauthbearer.algorithms": ("RS256", "PS256", "ES256"),
     "penstock.sasl.plain.without.tls": False,
+    "penstock.audit.buffer.bytes": 16 * 1024 * 1024,
+    "penstock.audit.enable": False,
+    "penstock.audit.events": ("authentication", "denied", "admin"),
+    "penstock.audit.excluded.principals": None,
+    "penstock.audit.excluded.topics": (),
+    "penstock.audit.topic.num.partitions": 3,
+    "penstock.audit.topic.replication.factor": 3,
+    "penstock.audit.topic.retention.ms": 90 * 86_400_000,
     "penstock.ssl.reload.interval.ms": 10_000,
     "penstock.half.check.interval.ms": 30_000,
     "penstock.half.check.max.interval.ms": 960_000,
@@ -206,7 +214,8 @@ def _names_read() -> set[str]:
     }
     of_topics = {name for topic in INTERNAL_TOPICS.values() for name in topic.values()}
     factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}
-    return names | by_name | of_topics | factors
+    counts = {f"{prefix}.num.partitions" for prefix in TOPIC_PREFIXES.values()}
+    return names | by_name | of_topics | factors | counts
 
 
 def test_every_setting_without_effect_says_why() -> None:

@@ -21,6 +21,7 @@ from penstock.replication.partition import Partition, PartitionStatistics
 from penstock.replication.replica_manager import ReplicaManagerStatistics
 from penstock.replication.topic_config import TopicConfig
 from penstock.replication.topic_traffic import NO_TRAFFIC
+from penstock.security.audit.trail import AuditStatistics
 from penstock.security.quotas.client_quotas import NO_QUOTAS
 from penstock.storage.engine import AppendItem, DirectoryStatistics
 from penstock.storage.segmented_engine import SegmentedEngine
@@ -111,4 +112,5 @@ def make_statistics(partitions: tuple[PartitionStatistics, ...]) -> BrokerStatis
         loop=LoopStatistics(0, 0.0, 0.0),
         process=ProcessStatistics(0.0, 0.0, 0, 0, 0, 0, 0, ()),
         quotas=NO_QUOTAS.statistics(),
+        audit=AuditStatistics(),
     )

@@ -1,0 +1,1 @@
+"""The audit trail: who authenticated, who was denied what, and who changed what."""
