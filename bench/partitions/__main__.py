@@ -1,6 +1,7 @@
 """`python -m bench.partitions [COUNT]`: prints JSON and writes bench/results/partitions.json.
 
-With `--engine commitlog` both brokers use that engine (bench/results/partitions-commitlog.json).
+With `--engine commitlog` first with the segmented engine, then with the commit log engine
+(bench/results/partitions-commitlog.json).
 """
 
 import argparse
@@ -15,6 +16,12 @@ if __name__ == "__main__":
     parser.add_argument("count", nargs="?", type=int, default=10_000)
     parser.add_argument("--engine", choices=("segmented", "commitlog"), default="segmented")
     options = parser.parse_args()
-    name = "partitions" if options.engine == "segmented" else f"partitions-{options.engine}"
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        write_results(name, measure(options.count, Path(folder), engine=options.engine))
+        if options.engine == "segmented":
+            write_results("partitions", measure(options.count, Path(folder)))
+        else:
+            engines = [
+                measure(options.count, Path(folder) / engine, engine=engine)
+                for engine in ("segmented", options.engine)
+            ]
+            write_results(f"partitions-{options.engine}", {"engines": engines})

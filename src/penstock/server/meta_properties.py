@@ -75,8 +75,8 @@ def check_engine(disk: Disk, directories: Sequence[str], engine: str) -> None:
         if used != engine:
             raise WrongEngine(
                 f"log directory {directory} was written with storage.engine={used}, but the "
-                f"broker is set to {engine}; set storage.engine={used}, or give the broker "
-                f"an empty log directory and let it fetch its replicas again"
+                f"broker is set to {engine}; set storage.engine={used}, or convert it: "
+                f"penstock log convert {directory} --to {engine}"
             )
 
 
