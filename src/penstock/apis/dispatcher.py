@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Api, Request
 from penstock.apis.audited_changes import AuditedRequest, find_audited
+from penstock.apis.inter_broker_access import is_authorized_broker
 from penstock.apis.refused_versions import RefusedVersions
 from penstock.apis.request_counters import (
     ApiRequestCounters,
@@ -119,8 +120,7 @@ class Dispatcher:
             budget = api.new_budget(self._services.config())
         request = Request(api.key, version, correlation_id, client_id, in_flight, body, budget)
         if self._quotas.is_active:
-            now_ms = self._services.timers.now_ms
-            in_flight.observer = RequestThrottle(request, counters, self._quotas, now_ms)
+            self._throttle(request, counters)
         try:
             if api.direct is not None:
                 api.direct(request, self._services)
@@ -191,6 +191,12 @@ class Dispatcher:
             self._run(request, answer, len(body) + elements * _ELEMENT_BYTES)
         else:
             request.reply(answer)
+
+    def _throttle(self, request: Request, counters: ApiRequestCounters) -> None:
+        services = self._services
+        throttle = RequestThrottle(request, counters, self._quotas, services.timers.now_ms)
+        throttle.is_exempt = is_authorized_broker(request.caller, services)
+        request.in_flight.observer = throttle
 
     def _audit(self, request: Request) -> None:
         change = find_audited(request.key)

@@ -14,7 +14,8 @@ from penstock.controller.interface import AltersConfigs, Membership
 from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
-from penstock.security.authorizer import AclOperation
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -29,6 +30,17 @@ class InterBroker:
     configs: AltersConfigs  # likewise
     handle_controller_request: Callable[[ControllerRequest], None]  # or Refusal
     load_api: Callable[[PrivateKey], Api]  # the handlers of private requests
+
+
+def is_authorized_broker(caller: Caller, services: "Services") -> bool:
+    """Whether the caller's principal is one of brokers, on their listener. Without an authorizer
+    nobody's is: then only requests that pass `check_broker` count as those of brokers."""
+    brokers = services.inter_broker
+    if brokers is None or services.acls is None or caller.listener != brokers.listener:
+        return False
+    return services.authorizer.allows(
+        caller, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    )
 
 
 def check_broker(request: Request, services: "Services") -> InterBroker:

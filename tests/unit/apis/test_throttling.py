@@ -21,6 +21,7 @@ from penstock.model.errors import ErrorCode, get_error
 from penstock.model.quotas import DEFAULT_ENTITY, QuotaEntity, QuotaKey, Quotas
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.acl_authorizer import AclAuthorizer, AuthorizerConfig
 from penstock.security.quotas.client_quotas import ClientQuotas, QuotaWindows
 from penstock.security.quotas.rates import RateWindow
 
@@ -211,6 +212,18 @@ def test_a_follower_is_exempt_and_who_only_says_so_is_not(harness: QuotaHarness)
     refused = harness.fetch(11, replica_id=2, connection=impostor)
     assert records_of(refused.reply) == 0
     assert impostor.muted_ms == [ms_of(refused.reply)] != [0]
+
+
+def test_a_principal_of_brokers_is_exempt_on_their_listener_alone(harness: QuotaHarness) -> None:
+    authorizer = AclAuthorizer(AuthorizerConfig(frozenset(["User:ANONYMOUS"])))
+    rules = cast("Any", SimpleNamespace())
+    harness.services = replace(harness.services, authorizer=authorizer, acls=rules)
+    harness.dispatcher = Dispatcher(APIS, harness.services)
+    harness.limit(request_percentage=0.000_001)
+    for listener, throttled in (("BROKERS", False), ("PLAINTEXT", True)):
+        connection = FakeConnection(listener=listener)
+        sent = harness.send(ApiKey.METADATA, 12, connection=connection, topics=[])
+        assert (ms_of(sent.reply) > 0, bool(connection.muted_ms)) == (throttled, throttled)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,10 @@ async def _try_alter(request: Request, services: "Services", entry: Any) -> ApiE
         entity = read_entity(entry.entity)
         operations = read_operations(entity, entry.ops)
         quota_path(entity)
-        if stored is None or not operations or request.message.validate_only:
+        if not operations or request.message.validate_only:
             return None
+        if stored is None:
+            return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "this broker keeps no quotas")
         await stored.alter(entity, operations)
     except UnknownEntityType as error:
         return ApiError(ErrorCode.UNSUPPORTED_VERSION, str(error))
