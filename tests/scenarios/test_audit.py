@@ -263,3 +263,40 @@ def test_without_the_setting_there_is_no_topic(tmp_path: Path) -> None:
         ran = CliRunner().invoke(app, ["audit", "tail", "--bootstrap", broker.bootstrap_servers])
         assert ran.exit_code == 1
         assert TOPIC in ran.stderr
+
+
+def test_logins_with_a_password_are_audited_without_it() -> None:
+    with penstock.Broker(security="sasl_ssl", config={"penstock.audit.enable": True}) as broker:
+        config = broker.client_config
+        wrong = {**config, "sasl.password": PAYLOAD}
+        with (
+            penstock.Admin(broker.bootstrap_servers, config=wrong) as admin,
+            pytest.raises(penstock.AuthenticationFailed),
+        ):
+            admin.list_topics()
+        with penstock.Admin(broker.bootstrap_servers, config=config) as admin:
+            admin.create_topics(NewTopic("orders"))
+            wait_for_topic(admin)
+        failed = find_login(broker, "Failure")
+        assert "user" not in failed
+        success = find_login(broker, "Success")
+    assert success["user"]["name"] == config["sasl.username"]
+    for login in (failed, success):
+        assert login["auth_protocol"] == config["sasl.mechanism"]
+        assert PAYLOAD not in json.dumps(login)
+        assert config["sasl.password"] not in json.dumps(login)
+
+
+def find_login(broker: penstock.Broker, status: str) -> Event:
+    with penstock.Consumer(
+        TOPIC,
+        bootstrap_servers=broker.bootstrap_servers,
+        config=broker.client_config,
+        from_beginning=True,
+        timeout_s=HANG_S,
+    ) as consumer:
+        for message in consumer:
+            event = json.loads(message.value or b"")
+            if logon(event, status):
+                return dict(event)
+    raise AssertionError(f"no login with {status} is audited")

@@ -25,6 +25,7 @@ from penstock.network.tls_socket import TlsSocket
 from penstock.protocol.malformed import MalformedMessage, RequestOverLimit
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer
+from penstock.security.audit.trail import AuditTrail
 from penstock.security.principal import Caller, Principal
 from penstock.security.sasl.login import SaslLogin
 
@@ -51,6 +52,7 @@ class ConnectionDependencies:
     on_sasl_request: Callable[[InFlightRequest], None]  # on listeners with SASL
     check_frame: Callable[[Caller, int, int], None]  # API key and size; raises RequestOverLimit
     logger: RateLimitedLogger
+    audit: AuditTrail
     forget: Callable[["ClientConnection"], None]
 
 
@@ -231,13 +233,19 @@ class ClientConnection:
         """Later requests are this principal's."""
         self._dependencies.counters.authentications += 1
         self.caller = self.caller._replace(principal=principal)
+        self._dependencies.audit.note_authentication(self.caller, self._mechanism())
         self._receive_buffer.limit(self._limits.max_request_bytes)
         self._cancel_login_timer()
 
     def note_failed_login(self, reason: str) -> None:
         """The response and the end of the connection are the handler's to choose."""
         self._dependencies.counters.authentication_failures += 1
+        self._dependencies.audit.note_authentication(self.caller, self._mechanism(), reason)
         self._log_closed("authentication_failed", f"authentication failed: {reason}")
+
+    def _mechanism(self) -> str:
+        assert self.login is not None, "the listener has no SASL"
+        return self.login.mechanism
 
     def note_expired_session(self) -> None:
         self._dependencies.counters.closed_expired += 1

@@ -114,6 +114,7 @@ class Server:
             on_sasl_request=self._on_sasl_request,
             check_frame=self._check_frame,
             logger=logger,
+            audit=self._audit,
             forget=self._forget,
         )
         self._handshake_dependencies = HandshakeDependencies(

@@ -81,6 +81,11 @@ class SaslLogin:
         return self._exchange is not None
 
     @property
+    def mechanism(self) -> str:
+        """That of the handshake; "SASL" before it."""
+        return self._mechanism or "SASL"
+
+    @property
     def offered(self) -> tuple[str, ...]:
         """The mechanisms that the client may choose from: for a renewal only its own."""
         return tuple(self.listener.mechanisms) if self.principal is None else (self._mechanism,)
