@@ -1,6 +1,7 @@
 """`python -m bench.spark`: about seven minutes; prints each figure, then the targets.
 
-Writes bench/results/spark.json and charts beside it. `--only` runs one part and writes nothing.
+Writes bench/results/spark.json and charts beside it. `--only` runs one part and writes
+bench/results/spark-PART.json.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=3_000_000, help="records of the longest topic")
     parser.add_argument("--batches", type=int, default=40, help="micro-batches per session")
-    parser.add_argument("--only", choices=PARTS, help="writes no results")
+    parser.add_argument("--only", choices=PARTS, help="one part, results apart")
     return parser.parse_args()
 
 
@@ -99,18 +100,20 @@ def _collect(figures: Iterable[Figure]) -> dict[str, dict[str, list[float]]]:
 
 def _finish(metrics: dict[str, Any], options: argparse.Namespace) -> None:
     targets = list(find_targets(metrics))
-    if not options.only:
-        report = {
-            "versions": {
-                "spark": pyspark.__version__,
-                "jvm_connector": CONNECTOR_VERSION,
-                "kafka": KAFKA_VERSION,
-            },
-            "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
-            "rows": options.rows,
-            "metrics": metrics,
-            "targets": [target._asdict() | {"met": target.is_met} for target in targets],
-        }
+    report = {
+        "versions": {
+            "spark": pyspark.__version__,
+            "jvm_connector": CONNECTOR_VERSION,
+            "kafka": KAFKA_VERSION,
+        },
+        "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
+        "rows": options.rows,
+        "metrics": metrics,
+        "targets": [target._asdict() | {"met": target.is_met} for target in targets],
+    }
+    if options.only:
+        write_results(f"spark-{options.only}", report)
+    else:
         write_results("spark", report)
         _draw(metrics)
     for target in targets:
