@@ -23,6 +23,8 @@ _REFUSED = "Authentication failed: wrong credentials, or a malformed token"
 
 
 def answer(request: Request, services: "Services") -> None:
+    message = decode_request(request.key, request.version, request.message, request.budget)
+    request.message = None  # a view, and a failure is answered later
     login = request.in_flight.login
     if login is None or not login.is_exchanging:
         _refuse(
@@ -31,8 +33,6 @@ def answer(request: Request, services: "Services") -> None:
             "no login was begun on this connection: SaslHandshake comes first, on a SASL listener",
         )
         return
-    message = decode_request(request.key, request.version, request.message, request.budget)
-    request.message = None  # a view, and a failure is answered later
     try:
         result = login.evaluate(bytes(message.auth_bytes), services.timers.now_ms())
     except LoginRefused as refused:
