@@ -167,7 +167,8 @@ def test_query_resumes_from_its_checkpoint_after_its_workers_are_killed(
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         send(servers, topic_name, numbered(100, 100))
-        wait_until("tasks are running", lambda: running_tasks(spark) == PARTITIONS)
+        # One task may read both partitions.
+        wait_until("tasks are running", lambda: running_tasks(spark) > 0)
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
         with suppress(StreamingQueryException):  # not raised if Spark has not used them yet
