@@ -380,6 +380,7 @@ class TestClientConfigs:
                     ClientEntity(ip="10.0.0.1"): connections,
                 }
                 assert warnings(cluster, "SCRAM") == []
+                assert warnings(cluster, "producer_byte_rate") == []  # nothing is wrong with it
                 assert warnings(cluster, "stored_key") == []
             cluster.reports.clear()
             async with cluster.controlled() as controller:

@@ -99,6 +99,24 @@ def test_a_token_names_its_user_until_it_expires() -> None:
         "x" * 20_000,
         "a.b.c",
     ],
+    ids=[
+        "expired",
+        "without end",
+        "not valid yet",
+        "another issuer",
+        "no issuer",
+        "another audience",
+        "no audience",
+        "no subject",
+        "empty subject",
+        "another's key",
+        "another's key without a name",
+        "shared secret",
+        "not signed",
+        "another algorithm",
+        "too long",
+        "no token",
+    ],
 )
 def test_other_tokens_are_refused_and_not_shown(token: str) -> None:
     """CVE-2026-33557, CVE-2026-110985: no signature, another's, or one by a shared secret."""
