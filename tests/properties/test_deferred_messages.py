@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -109,7 +108,12 @@ class DeferredMessages(RuleBasedStateMachine):
         self, decide: Callable[[], CoordinatorResult[Reply, DeferredRecord]], *, is_written: bool
     ) -> Reply | None:
         """None: the write failed, and the shard has not changed."""
-        result = decide()
+        self.forget_replaced()  # as the shard does before any decision
+        return self.write(decide(), is_written=is_written)
+
+    def write(
+        self, result: CoordinatorResult[Reply, DeferredRecord], *, is_written: bool
+    ) -> Reply | None:
         if result.records and not is_written:
             return None
         for record in result.records:
@@ -288,7 +292,7 @@ class DeferredMessages(RuleBasedStateMachine):
     def forget_replaced(self) -> None:
         while self.state.has_replaced:
             records = forget_replaced(self.state, 1)
-            self.run(partial(CoordinatorResult, reply=None, records=records), is_written=True)
+            self.write(CoordinatorResult(reply=None, records=records), is_written=True)
 
     # -- time, and those who deliver -------------------------------------------------------
 

@@ -82,6 +82,51 @@ def iter_keys(
         yield offset, key, value_start >= 0, timestamp_ms
 
 
+def select_records(batch: Buffer, offsets: Sequence[int]) -> Iterator[Record]:
+    """Those of the batch's records that have these offsets, which increase. Others are passed over
+    by their lengths, where every offset of the batch has its record."""
+    header = read_header(batch)
+    if header.record_count != header.last_offset_delta + 1:
+        wanted = frozenset(offsets)
+        yield from (record for record in iter_records(batch) if record.offset in wanted)
+        return
+    data = _read_payload(header, batch, None)
+    one = header._replace(record_count=1)
+    index = position = 0
+    for offset in offsets:
+        position = _skip(header, data, position, offset - header.base_offset - index)
+        end = _skip(header, data, position, 1)
+        index, encoded = offset - header.base_offset + 1, data[position:end]
+        for record_offset, timestamp_ms, key, start, value_end, _ in _walk(one, encoded):
+            value = None if start < 0 else encoded[start:value_end]
+            headers = _read_headers(encoded, value_end, len(encoded))
+            yield Record(record_offset, timestamp_ms, key, value, headers)
+        position = end
+
+
+def _skip(header: BatchHeader, data: bytes, position: int, records: int) -> int:
+    """The position after so many records."""
+    size = len(data)
+    try:
+        for _ in repeat(None, records):
+            unsigned = data[position]
+            if unsigned < 0x80:
+                position += 1 + (unsigned >> 1)
+            elif (high := data[position + 1]) < 0x80:
+                unsigned = unsigned & 0x7F | high << 7
+                position += 2 + (unsigned >> 1)
+            else:
+                length, position = read_varint(data, position)
+                if length < 0:
+                    raise _corrupt(header, position, f"length {length} of a record")
+                position += length
+    except IndexError:
+        raise _corrupt(header, position, "a record is cut off") from None
+    if position > size:
+        raise _corrupt(header, position, "length of a record leaves the batch")
+    return position
+
+
 def walk_records(
     batch: Buffer, *, limit: int | None = None
 ) -> tuple[bytes, Iterator[tuple[int, int, bytes | None, int, int, int]]]:

@@ -166,9 +166,23 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         )
 
     async def decide(self, decide: Decide[ReplyType]) -> ReplyType | Failed:
+        """What commits have replaced is removed first: a decision may remove the messages that did,
+        and compaction then their marker's reason."""
         if not self.is_active:
             return Failed(ErrorCode.NOT_COORDINATOR)
+        if not self._try_forget_replaced():
+            return Failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return await self.run(lambda state, _, now_ms: decide(state, now_ms))
+
+    def _try_forget_replaced(self) -> bool:
+        code = ErrorCode.NONE
+        while self.is_active and self.state.has_replaced and code is ErrorCode.NONE:
+            code = self._execute(
+                lambda state, *_: CoordinatorResult(
+                    reply=None, records=forget_replaced(state, FORGOTTEN_AT_ONCE)
+                )
+            )
+        return self.is_active and code is ErrorCode.NONE
 
     # -- halves ----------------------------------------------------------------------------
 

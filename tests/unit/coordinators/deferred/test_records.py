@@ -19,6 +19,8 @@ from penstock.coordinators.deferred.values import (
     DelayKey,
     Delivery,
     EndedMessage,
+    HalfKey,
+    Hold,
     MessageEnd,
     ProducerBatches,
     SequenceRange,
@@ -31,7 +33,8 @@ int64s = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=20)
 optional_bytes = st.none() | st.binary(max_size=20)
 targets = st.builds(Target, st.uuids(), int32s)
-messages = st.builds(
+holds = st.builds(Hold, st.builds(HalfKey, texts, texts), texts, int64s)
+plain_messages = st.builds(
     DeferredMessage,
     due_ms=int64s,
     target=targets,
@@ -40,7 +43,15 @@ messages = st.builds(
     key=optional_bytes,
     value=optional_bytes,
     headers=st.lists(st.tuples(texts, optional_bytes), max_size=3).map(tuple),
-    commit_delay_ms=st.none() | int64s,
+    hold=st.none(),
+    commit_delay_ms=st.none(),
+)
+messages = st.one_of(  # a half is of no transaction
+    plain_messages,
+    st.builds(lambda message, hold: message._replace(hold=hold), plain_messages, holds),
+    st.builds(
+        lambda message, delay_ms: message._replace(commit_delay_ms=delay_ms), plain_messages, int64s
+    ),
 )
 ranges = st.lists(st.builds(SequenceRange, int32s, int32s), max_size=5).map(tuple)
 batches = st.builds(ProducerBatches, st.integers(0, 2**15 - 1), ranges, int64s)
