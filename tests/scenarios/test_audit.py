@@ -107,12 +107,12 @@ class AuditedTopic:
         """The first event that is accepted."""
         give_up_s = monotonic() + HANG_S
         while True:
-            self.text = self.tail("--json")
-            events = [json.loads(line) for line in self.text.splitlines()]
-            for event in events:
+            for line in self.text.splitlines():
+                event: Event = json.loads(line)
                 if accepts(event):
-                    return dict(event)
+                    return event
             assert monotonic() < give_up_s, f"not audited; there is {self.text}"
+            self.text = self.tail("--json")
 
 
 @pytest.fixture(name="audited")
