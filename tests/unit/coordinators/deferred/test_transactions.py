@@ -134,6 +134,7 @@ def test_a_commit_replaces_what_waits_under_its_delay_id() -> None:
             assert key not in harness.shard.state.ended
             assert harness.shard.state.reused == {key: None}
             await send(harness, b"second", first=1, delay_id="x")
+            assert not harness.shard.state.has_replaced  # before anything else is decided
             await end(harness, commit=True)
             assert len(harness.shard.state.replaced) == 1
             await harness.advance_ms(1)
