@@ -4,7 +4,8 @@ The rules of what stays are `compaction_filter`'s. A pass reads off the owner th
 to plan and to install each rewritten run of batches, in offset order, as one frame.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -233,19 +234,20 @@ class QueueCompactionJob:
         )
         run = _CleanedRun(0, [], [])
         has_changed, size = False, 0
-        for entry, header, content in self._scan(
-            plan, plan.start_offset, keys.end_offset, on_owner
-        ):
-            kept = batch_filter.apply(header, content)
-            has_changed = has_changed or kept is not content
-            run.entries.append(entry)
-            if kept is not None:
-                run.kept.append(kept)
-            size += entry.size
-            if size >= _RUN_BYTES:
-                if has_changed:
-                    on_owner(partial(self._install, plan, run))
-                run, has_changed, size = _CleanedRun(entry.next_offset, [], []), False, 0
+        # Closed at once after an error, because the end of a scan visits the owner.
+        scan = self._scan(plan, plan.start_offset, keys.end_offset, on_owner)
+        with closing(scan) as batches:
+            for entry, header, content in batches:
+                kept = batch_filter.apply(header, content)
+                has_changed = has_changed or kept is not content
+                run.entries.append(entry)
+                if kept is not None:
+                    run.kept.append(kept)
+                size += entry.size
+                if size >= _RUN_BYTES:
+                    if has_changed:
+                        on_owner(partial(self._install, plan, run))
+                    run, has_changed, size = _CleanedRun(entry.next_offset, [], []), False, 0
         if has_changed:
             on_owner(partial(self._install, plan, run))
         on_owner(partial(self._finish, plan, keys.end_offset, batch_filter.next_horizon_ms))
@@ -268,18 +270,18 @@ class QueueCompactionJob:
             transactions=CleanedTransactionMetadata(plan.aborted),
             capacity_bytes=self._storage.cleaner_dedupe_buffer_bytes,
         )
-        for _, header, content in self._scan(
-            plan, plan.first_dirty_offset, plan.end_offset, on_owner
-        ):
-            if keys.is_full and header.last_offset >= plan.first_dirty_offset:
-                return keys
-            keys.add(header, content)
+        scan = self._scan(plan, plan.first_dirty_offset, plan.end_offset, on_owner)
+        with closing(scan) as batches:
+            for _, header, content in batches:
+                if keys.is_full and header.last_offset >= plan.first_dirty_offset:
+                    return keys
+                keys.add(header, content)
         keys.end_offset = max(keys.end_offset, plan.end_offset)
         return keys
 
     def _scan(
         self, plan: _QueuePlan, start: int, below: int, on_owner: OnOwner
-    ) -> Iterator[tuple[QueueEntry, BatchHeader, memoryview]]:
+    ) -> Generator[tuple[QueueEntry, BatchHeader, memoryview], None, None]:
         """Checks CRCs, because damage must neither count as a key nor get a new, valid CRC."""
         while True:
             entries = on_owner(partial(self._entries, plan, start, below))
