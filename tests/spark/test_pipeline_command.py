@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -306,3 +307,32 @@ sinks:
         "penstock: no Spark Connect server listens at 127.0.0.1:1 ("
     )
     assert "Traceback" not in errors
+
+
+def test_signal_ends_the_wait_for_a_connect_server_that_does_not_answer(
+    broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  lines: {topic: "{topic}", value: {format: text}}
+sinks:
+  out: {from: lines, format: noop}
+""",
+        {"topic": topic_name},
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(TIMEOUT_S)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with started(tmp_path, broker, str(written.path), "--remote", f"sc://{address}") as process:
+            looked, asked = listener.accept()[0], listener.accept()[0]
+            os.killpg(process.pid, signal.SIGTERM)
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+            looked.close()
+            asked.close()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == (
+        f"penstock: stopped before the Spark Connect server at {address} answered; nothing was run"
+    )

@@ -1,5 +1,7 @@
 """`penstock pipeline`: run a pipeline on Spark, check its file, or write a new one."""
 
+import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -123,7 +125,7 @@ def _run_yaml(
     stop = threading.Event()
     with (
         stopped_by_signals(stop, _STOPPING),
-        _session(pipeline, target) as spark,
+        _session(pipeline, target, stop) as spark,
         stopped_by_signals(stop, _STOPPING),  # Spark has set a handler of its own
         progress_display(as_json=as_json) as show,
     ):
@@ -134,7 +136,9 @@ def _run_yaml(
 
 
 @contextmanager
-def _session(pipeline: "Pipeline", target: SparkTarget) -> "Iterator[SparkSession]":
+def _session(
+    pipeline: "Pipeline", target: SparkTarget, stop: threading.Event | None = None
+) -> "Iterator[SparkSession]":
     from penstock.spark.pipeline.launch import log_file_of, pipeline_session
 
     log_file = log_file_of(pipeline.checkpoints, pipeline.name)
@@ -145,6 +149,7 @@ def _session(pipeline: "Pipeline", target: SparkTarget) -> "Iterator[SparkSessio
         log_file,
         low_latency=pipeline.low_latency,
         own_group=True,
+        stop=stop,
         **target._asdict(),
     ) as spark:
         yield spark
@@ -299,6 +304,7 @@ def _exit_on_errors() -> Iterator[None]:
     from penstock.spark.failures import SparkWorkFailed
     from penstock.spark.pipeline.document import YamlMissing
     from penstock.spark.pipeline.problems import PipelineInvalid
+    from penstock.spark.session.connect_server import ConnectStopped
 
     try:
         yield
@@ -306,5 +312,9 @@ def _exit_on_errors() -> Iterator[None]:
         for line in str(error).splitlines():
             typer.echo(f"penstock: {line}", err=True)
         raise typer.Exit(2) from None
+    except ConnectStopped as error:
+        typer.echo(f"penstock: {error}", err=True)
+        sys.stderr.flush()
+        os._exit(1)
     except (SparkWorkFailed, JavaMissing, YamlMissing) as error:
         fail(str(error), 1)

@@ -7,6 +7,7 @@ pipeline's own messages.
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock.spark.pipeline.failures import SparkMissing
 from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
 from penstock.spark.session.builder import DEFAULT_MASTER, session
 from penstock.spark.session.connect_server import (
+    ConnectStopped,
     NoConnectServer,
     check_listening,
     connect_session,
@@ -46,15 +48,17 @@ def pipeline_session(
     remote: str | None = None,
     low_latency: bool = True,
     own_group: bool = False,
+    stop: threading.Event | None = None,
 ) -> Iterator["SparkSession"]:
     """Stops the session on exit. `remote` is a Spark Connect server, `master` any Spark master
-    URL. `own_group`: a signal to the group of this process does not end Spark."""
+    URL. `own_group`: a signal to the group of this process does not end Spark. `stop`: when it is
+    set, a server is not waited for."""
     check_spark()
     log_file.parent.mkdir(parents=True, exist_ok=True)
     _log_into(log_file)
     with errors_into(log_file):
         if remote is not None:
-            spark = _connect(remote, settings)
+            spark = _connect(remote, settings, stop)
         else:
             spark = session(
                 f"penstock {name}",
@@ -136,11 +140,15 @@ def check_remote(remote: str) -> None:
         raise SparkMissing(str(error)) from None
 
 
-def _connect(remote: str, settings: Mapping[str, str]) -> "SparkSession":
+def _connect(
+    remote: str, settings: Mapping[str, str], stop: threading.Event | None
+) -> "SparkSession":
     from pyspark.errors import PySparkException
 
     try:
-        return connect_session(remote, settings)
+        return connect_session(remote, settings, stop=stop)
+    except ConnectStopped:
+        raise
     except NoConnectServer as error:
         raise SparkMissing(str(error)) from None
     except PySparkException as error:

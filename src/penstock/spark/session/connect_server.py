@@ -6,6 +6,7 @@ address is tried first, and retries are bounded: a server may restart, but a com
 
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REACHABLE_S = 5.0
+_POLL_S = 0.1
 _ANSWER_S = 60.0  # a session is created; a server that has just started is slow
 # Waits of 50 ms, 200 ms, 800 ms, 3.2 s, then 5 s each: less than half a minute for one call.
 _RETRIES, _MAX_BACKOFF_MS = 8, 5_000
@@ -22,6 +24,11 @@ _RETRIES, _MAX_BACKOFF_MS = 8, 5_000
 
 class NoConnectServer(Exception):
     """The message says what is wrong with the address, or with the server there."""
+
+
+class ConnectStopped(NoConnectServer):
+    """Stopped while a server was asked. PySpark goes on asking on a thread of this process, which
+    delays an orderly exit for a minute."""
 
 
 class ServerEndpoint(NamedTuple):
@@ -33,10 +40,15 @@ class ServerEndpoint(NamedTuple):
 
 
 def connect_session(
-    remote: str, settings: Mapping[str, str], *, answer_s: float = _ANSWER_S
+    remote: str,
+    settings: Mapping[str, str],
+    *,
+    stop: threading.Event | None = None,
+    answer_s: float = _ANSWER_S,
 ) -> "SparkSession":
+    """`stop`: set it, also in a signal's handler, and nobody waits for the server any longer."""
     endpoint = check_listening(remote)
-    return _Opening(remote, settings).wait(endpoint, answer_s)
+    return _Opening(remote, settings).wait(endpoint, answer_s, stop or threading.Event())
 
 
 def check_listening(remote: str) -> "ServerEndpoint":
@@ -84,11 +96,19 @@ class _Opening(threading.Thread):
         except BaseException as error:  # raised again by `wait`
             self._error = error
 
-    def wait(self, endpoint: ServerEndpoint, answer_s: float) -> "SparkSession":
+    def wait(
+        self, endpoint: ServerEndpoint, answer_s: float, stop: threading.Event
+    ) -> "SparkSession":
         self.start()
-        self.join(answer_s)
+        deadline = time.monotonic() + answer_s
+        while self.is_alive() and not stop.is_set() and time.monotonic() < deadline:
+            self.join(_POLL_S)
         if self._error is not None:
             raise self._error
+        if self._session is None and stop.is_set():
+            raise ConnectStopped(
+                f"stopped before the Spark Connect server at {endpoint} answered; nothing was run"
+            )
         if self._session is None:
             raise NoConnectServer(
                 f"{endpoint} accepts connections, but did not answer as a Spark Connect server "
