@@ -131,7 +131,7 @@ sinks:
 """,
         {"topic": topic_name},
     )
-    run_once(written, spark, broker)
+    assert run_once(written, spark, broker)["minutes"].written == 3
     minutes = [
         {"minute": f"2026-03-02T09:{m:02}:00.000Z", "clicks": 10, "ms": sum(range(m, 30, 3))}
         for m in range(3)

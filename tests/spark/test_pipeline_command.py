@@ -327,11 +327,11 @@ sinks:
         listener.settimeout(TIMEOUT_S)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with started(tmp_path, broker, str(written.path), "--remote", f"sc://{address}") as process:
-            looked, asked = listener.accept()[0], listener.accept()[0]
+            probe, request = listener.accept()[0], listener.accept()[0]
             os.killpg(process.pid, signal.SIGTERM)
             _, errors = process.communicate(timeout=TIMEOUT_S)
-            looked.close()
-            asked.close()
+            probe.close()
+            request.close()
     assert process.returncode == 1
     assert errors.splitlines()[-1] == (
         f"penstock: stopped before the Spark Connect server at {address} answered; nothing was run"
