@@ -29,8 +29,12 @@ def find(*headers: tuple[str, bytes | None]) -> DelayRequest | CancelRequest | N
 
 def test_a_time_or_a_delay_says_when_a_record_is_due() -> None:
     assert find((DELIVER_AT, AT)) == DelayRequest(NOW_MS + 5, None)
-    assert find(("trace", b"1"), (DELAY_MS, b"060000")) == DelayRequest(NOW_MS + 60_000, None)
-    assert find((DELAY_ID, "ü".encode()), (DELAY_MS, b"1")) == DelayRequest(NOW_MS + 1, "ü")
+    assert find(("trace", b"1"), (DELAY_MS, b"060000")) == DelayRequest(
+        NOW_MS + 60_000, None, delay_ms=60_000
+    )
+    assert find((DELAY_ID, "ü".encode()), (DELAY_MS, b"1")) == DelayRequest(
+        NOW_MS + 1, "ü", delay_ms=1
+    )
 
 
 def test_a_time_that_has_passed_is_answered_as_before() -> None:

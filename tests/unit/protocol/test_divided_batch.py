@@ -45,7 +45,8 @@ def test_every_record_is_left_waits_or_cancels(kinds: list[RecordHeaders], codec
         assert not cancels
         return
     assert [record for record, _ in divided.delayed] == waiting
-    assert {wanted for _, wanted in divided.delayed} <= {DelayRequest(NOW_MS + 1000, "x")}
+    later = DelayRequest(NOW_MS + 1000, "x", delay_ms=1000)
+    assert {wanted for _, wanted in divided.delayed} <= {later}
     assert divided.cancels == [CancelRequest("x", None)] * len(cancels)
     left = [record for record in records if record.headers not in (LATER, CANCEL)]
     if divided.left is None:
