@@ -15,18 +15,21 @@ from typing import Protocol
 from penstock.controller.acl_store import MAX_ATTEMPTS, TooManyChanges
 from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.quota_znodes import (
-    CHANGE_PATH,
     QUOTA_LISTS,
     QUOTA_ZNODES,
     decode_quotas,
-    encode_notification,
     find_lists_below,
     find_quota_entity,
     missing_parents,
     quota_path,
 )
 from penstock.controller.stored_configs import StoredConfigs, read_configs
-from penstock.controller.znodes import decode_configs, encode_configs
+from penstock.controller.znodes import (
+    CONFIG_CHANGE,
+    decode_configs,
+    encode_config_change,
+    encode_configs,
+)
 from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import (
     BadVersion,
@@ -224,7 +227,7 @@ class QuotaStore:
         changes = [
             *await self._create_parents(path, stat),
             _write(path, wanted, stat),
-            Create(path=CHANGE_PATH, data=encode_notification(path), sequential=True),
+            Create(path=CONFIG_CHANGE, data=encode_config_change(path), sequential=True),
         ]
         try:
             await self._session.multi(changes)

@@ -4,9 +4,8 @@ Names are quoted as in a URL, so that a name with a slash has a znode and the de
 mistaken for a name. A user's znode also has the user's credentials.
 """
 
-import json
 from collections.abc import Mapping
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from penstock.controller.znodes import (
     ALL_BROKERS,
@@ -14,6 +13,7 @@ from penstock.controller.znodes import (
     CONFIG_CHANGES,
     IP_CONFIGS,
     USER_CONFIGS,
+    quote_entity,
 )
 from penstock.metadata_store.errors import InvalidPath
 from penstock.metadata_store.paths import check_path, parent_of
@@ -30,7 +30,6 @@ from penstock.model.quotas import (
 QUOTA_LISTS = (USER_CONFIGS, CLIENT_CONFIGS, IP_CONFIGS)
 QUOTA_ZNODES = ("/config", *QUOTA_LISTS, CONFIG_CHANGES)  # parents first
 CLIENTS_OF_USER = "clients"
-CHANGE_PATH = f"{CONFIG_CHANGES}/config_change_"  # without its number
 
 
 def quota_path(entity: QuotaEntity) -> str:
@@ -82,10 +81,7 @@ def missing_parents(path: str) -> list[str]:
 
 
 def sanitize(name: str) -> str:
-    """As Java's URLEncoder with Kafka's two changes: a blank is %20, and * is %2A."""
-    if name == DEFAULT_ENTITY:
-        return ALL_BROKERS
-    return quote(name, safe="").replace("~", "%7E")
+    return ALL_BROKERS if name == DEFAULT_ENTITY else quote_entity(name)
 
 
 def _desanitize(name: str) -> str:
@@ -104,8 +100,3 @@ def decode_quotas(entity: QuotaEntity, configs: Mapping[str, str]) -> Quotas:
         if is_rate(value):
             quotas[key] = float(value)
     return quotas
-
-
-def encode_notification(path: str) -> bytes:
-    fields = {"version": 2, "entity_path": path.removeprefix("/config/")}
-    return json.dumps(fields, separators=(",", ":")).encode()

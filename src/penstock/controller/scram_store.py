@@ -16,20 +16,20 @@ from typing import NamedTuple, Protocol, TypeVar
 from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.scram_znodes import (
     LOGIN_SECRET,
-    NOTIFICATION,
     SCRAM_ZNODES,
     Credentials,
     decode_credentials,
     encode_credential,
-    encode_notification,
     find_user,
     user_path,
 )
 from penstock.controller.znodes import (
+    CONFIG_CHANGE,
     CONFIG_CHANGES,
     USER_CONFIGS,
     decode_config_change,
     decode_configs,
+    encode_config_change,
     encode_configs,
 )
 from penstock.logs.event_logger import EventLogger
@@ -240,7 +240,7 @@ class ScramStore:
             if stored.version is None
             else SetData(path=path, data=data, version=stored.version)
         )
-        announcement = Create(path=NOTIFICATION, data=encode_notification(user), sequential=True)
+        announcement = Create(path=CONFIG_CHANGE, data=encode_config_change(path), sequential=True)
         try:
             await self._session.multi([write, announcement])
         except MultiFailed as failed:

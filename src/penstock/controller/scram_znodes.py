@@ -4,12 +4,11 @@ A user's credentials lie beside the user's quotas, in one znode. Invariant: no e
 """
 
 import binascii
-import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from penstock.controller.znodes import ALL_BROKERS, CONFIG_CHANGES, USER_CONFIGS
+from penstock.controller.znodes import ALL_BROKERS, CONFIG_CHANGES, USER_CONFIGS, quote_entity
 from penstock.metadata_store.errors import DamagedZnode
 from penstock.protocol.scram import (
     ScramCredential,
@@ -21,28 +20,18 @@ from penstock.protocol.scram import (
 LOGIN_SECRET = "/config/penstock_login_secret"  # noqa: S105 (a path)
 # Parents first.
 SCRAM_ZNODES = ("/config", USER_CONFIGS, CONFIG_CHANGES)
-NOTIFICATION = f"{CONFIG_CHANGES}/config_change_"  # without its number
 
 Credentials = dict[ScramMechanism, ScramCredential]
 
 
 def user_path(user: str) -> str:
-    """Quoted as Kafka's tools do; a name of dots only is quoted, too, because it is no znode's."""
-    quoted = quote(user, safe="").replace("~", "%7E")
-    if not quoted.strip("."):
-        quoted = quoted.replace(".", "%2E")
-    return f"{USER_CONFIGS}/{quoted}"
+    return f"{USER_CONFIGS}/{quote_entity(user)}"
 
 
 def find_user(path: str) -> str | None:
     """The user whose znode it is; None for another znode, and for that of all users."""
     parent, _, name = path.rpartition("/")
     return unquote(name) if parent == USER_CONFIGS and name != ALL_BROKERS else None
-
-
-def encode_notification(user: str) -> bytes:
-    entity = user_path(user).removeprefix("/config/")
-    return json.dumps({"version": 2, "entity_path": entity}, separators=(",", ":")).encode()
 
 
 def encode_credential(credential: ScramCredential) -> str:

@@ -42,6 +42,7 @@ USER_CONFIGS = "/config/users"
 CLIENT_CONFIGS = "/config/clients"
 IP_CONFIGS = "/config/ips"
 CONFIG_CHANGES = "/config/changes"  # notifications of Kafka's tools
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"  # without its number
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 
@@ -107,6 +108,13 @@ def broker_config_path(broker: str) -> str:
 def group_config_path(group: str) -> str:
     """A group's id is any text, so it is quoted; dots too, because `.` and `..` are no names."""
     return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+
+
+def quote_entity(name: str) -> str:
+    """The znode of a user, client id or address: as Java's URLEncoder with Kafka's two changes, a
+    blank is %20, and * is %2A. A name of dots only is quoted, too, because it is no znode's."""
+    quoted = quote(name, safe="").replace("~", "%7E")
+    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
 
 def group_of_config(name: str) -> str:
@@ -364,6 +372,12 @@ def _config_text(node: "_Reader", name: str, value: object) -> str:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     raise node.damaged(f"the value of {name[:100]!r} is not text")
+
+
+def encode_config_change(path: str) -> bytes:
+    """The notification that the configs in the znode have changed."""
+    fields = {"version": 2, "entity_path": path.removeprefix("/config/")}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_config_change(path: str, data: bytes) -> str:

@@ -24,7 +24,6 @@ from penstock.metadata_store.errors import BadVersion, DamagedZnode, MultiFailed
 from penstock.metadata_store.interface import Operation, Result, Session
 from penstock.model.quotas import (
     DEFAULT_ENTITY,
-    InvalidQuota,
     QuotaEntity,
     QuotaKey,
     QuotaOperation,
@@ -229,6 +228,7 @@ def test_names_are_quoted_as_kafka_quotes_them() -> None:
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_names_that_no_path_can_have_are_refused(name: str) -> None:
-    with pytest.raises(InvalidQuota):
-        quota_path(QuotaEntity(name))
+def test_names_of_dots_are_quoted(name: str) -> None:
+    path = quota_path(QuotaEntity(name))
+    assert path == f"/config/users/{name.replace('.', '%2E')}"
+    assert find_quota_entity(path) == QuotaEntity(name)
