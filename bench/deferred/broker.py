@@ -36,7 +36,7 @@ def measure(pending: int, folder: str) -> dict[str, Any]:
         results["throughput"] = _throughput(broker)
         results["lateness_ms"] = _lateness(broker)
         before_bytes = _memory(broker)
-        _send(broker, TOPIC, pending, lambda number: _delay((number % 720 + 2) * HOUR_MS))
+        _send(broker, TOPIC, pending, lambda number: _delay((number % 700 + 2) * HOUR_MS))
         results["pending"] = {"count": pending, "mb": round((_memory(broker) - before_bytes) / 1e6)}
         broker.kill()
     started_s = time.perf_counter()
@@ -148,11 +148,16 @@ def _send(
             "log_level": 0,
         }
     )
+    failures: list[object] = []
     for number in range(count):
         while True:
             try:
                 producer.produce(
-                    topic, VALUE, headers=headers_of(number), partition=number % PARTITIONS
+                    topic,
+                    VALUE,
+                    headers=headers_of(number),
+                    partition=number % PARTITIONS,
+                    on_delivery=lambda error, _: failures.append(error) if error else None,
                 )
             except BufferError:
                 producer.poll(0.1)
@@ -160,6 +165,7 @@ def _send(
                 break
         producer.poll(0)
     assert producer.flush(600) == 0
+    assert not failures, failures[0]
 
 
 def _delay(delay_ms: int) -> Headers:
