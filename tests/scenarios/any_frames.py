@@ -3,6 +3,7 @@
 No frame may harm a healthy client legitimately: none names its topic or changes a broker config.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from datetime import timedelta
@@ -40,6 +41,7 @@ NAMES = (
 )
 PARTITION_COUNTS = (-1, 0, 1, 2, 3, 2**31 - 1)  # small, so that the disk does not fill up
 WAITS_MS = (0, 0, 0, 0, 0, 0, 1, 5, -1, 2**31 - 1)
+RATES = (0.0, 0.5, 1.0, -1.0, 1e300, math.inf, math.nan)
 DAMAGED = 0.6
 
 
@@ -115,6 +117,8 @@ def _draw_value(shape: FieldShape, chance: random.Random) -> Any:
         return chance.choice(NAMES)
     if kind == "bool":
         return chance.random() < 0.5
+    if kind == "float64":
+        return chance.choice(RATES)
     if kind == "uuid":
         return chance.choice((None, UUID(int=1), UUID(int=chance.getrandbits(128))))
     records = draw_records(chance)
