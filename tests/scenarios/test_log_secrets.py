@@ -118,3 +118,11 @@ def _read(folder: Path) -> bytes:
     """What the metadata store has on disk."""
     files = (path for path in (folder / ".coordination").rglob("*") if path.is_file())
     return b"".join(path.read_bytes() for path in files)
+
+
+def test_no_secret_of_the_config_is_an_argument_of_the_process() -> None:
+    """Every user of the machine can read the arguments of a process."""
+    with penstock.Broker(config={"ssl.key.password": "secret-of-key"}) as broker:
+        arguments = Path(f"/proc/{broker.pid}/cmdline").read_bytes()
+    assert b"penstock" in arguments
+    assert MARK.encode() not in arguments

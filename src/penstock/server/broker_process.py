@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 START_TIMEOUT_S = 180.0  # recovery of large logs, or a busy machine
@@ -46,13 +47,22 @@ class BrokerProcess:
             "from penstock.server.child_process import main; main()",
         ]
         self._process = subprocess.Popen(
-            [*prefix, *command, json.dumps(config)],
+            [*prefix, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_file,
             process_group=0,  # Ctrl-C is for the parent, which may continue to use the broker
         )
         self.pid = self._process.pid
+        self._send(config)
+
+    def _send(self, config: Mapping[str, str]) -> None:
+        """Not as an argument, which every user of the machine can read."""
+        assert self._process.stdin is not None
+        left = memoryview(json.dumps(config).encode() + b"\n")
+        with suppress(BrokenPipeError):  # it has ended: `wait_ready` says why
+            while left:
+                left = left[os.write(self._process.stdin.fileno(), left) :]
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """BrokerNotStarted, with the process killed, if it does not serve in time."""

@@ -1,6 +1,7 @@
-"""The child process of `penstock.Broker()`: config as JSON in its argument, `ready` on stdout.
+"""The child process of `penstock.Broker()`: config as a line of JSON on stdin, `ready` on stdout.
 
-It stops when its parent ends, because the parent holds the other end of its stdin.
+It stops when its parent ends, because the parent holds the other end of its stdin. The config is no
+argument, because every user of the machine can read the arguments of a process, and it has secrets.
 """
 
 import json
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    config = json.loads(sys.argv[1])
-    raw_config = RawConfig.from_mapping(config, where="penstock.Broker(config=...)")
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        sys.exit(0)  # the parent has ended already
+    raw_config = RawConfig.from_mapping(json.loads(line), where="penstock.Broker(config=...)")
     sys.exit(start_broker(raw_config, on_ready=_print_ready, watch_stdin=True))
 
 
