@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from bench.broker.processes import cpu_seconds, list_group, proportional_mb
+from penstock.config.listeners import Listener
 from penstock.server.development_defaults import CLUSTER_SETTINGS
 from penstock.server.local_cluster import LocalCluster
 
@@ -70,7 +71,9 @@ class PenstockCluster:
     session_ms = int(CLUSTER_SETTINGS["zookeeper.session.timeout.ms"])
 
     def __init__(self, directory: Path) -> None:
-        self._local = LocalCluster(directory, host=HOST, ports=pick_ports(len(BROKERS)))
+        ports = pick_ports(len(BROKERS))
+        listeners = [[Listener("PLAINTEXT", HOST, port)] for port in ports]
+        self._local = LocalCluster(directory, listeners=listeners)
 
     @property
     def bootstrap(self) -> str:

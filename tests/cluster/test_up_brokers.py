@@ -17,6 +17,8 @@ from tests.profile import is_long
 from tests.scenarios.up_process import UpProcess, penstock_up, try_up
 
 import penstock
+from penstock.config.properties import write_properties
+from penstock.testing.security_kit import SecurityKit
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -213,3 +215,47 @@ def taken_port() -> Iterator[int]:
             if before.connect_ex(("127.0.0.1", port - 1)) == errno.ECONNREFUSED:
                 yield port
                 return
+
+
+def test_every_broker_has_the_listeners_of_the_config_with_their_security(
+    tmp_path: Path,
+) -> None:
+    """Certificates between brokers, passwords for people; bootstrap addresses are the people's."""
+    kit = SecurityKit("tls")
+    keys = kit.broker_config
+    config = {
+        **{name: keys[name] for name in keys if name.startswith("ssl.")},
+        "listeners": "BROKERS://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+        "advertised.listeners": "BROKERS://127.0.0.1:0,CLIENTS://localhost:0",
+        "listener.security.protocol.map": "BROKERS:SSL,CLIENTS:SASL_SSL",
+        "inter.broker.listener.name": "BROKERS",
+        "ssl.client.auth": "none",
+        "listener.name.brokers.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    file, password = tmp_path / "cluster.properties", tmp_path / "root.password"
+    file.write_text(write_properties(config))
+    password.write_text("roots-password\n")
+    options = ("--config", str(file), "--data", str(tmp_path / "data"))
+    admin = ("--admin-user", "root", "--admin-password-file", str(password))
+    client = tmp_path / "root.properties"
+    client.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=root\n"
+        f"ssl.ca.location={keys['ssl.truststore.location']}\n"
+        f"sasl.password=${{file:{password}}}\n"
+    )
+    with penstock_up("--brokers", "2", *options, *admin) as up:
+        servers = up.bootstrap_servers
+        login = ("--client-config", str(client))
+        assert len(servers.split(",")) == 2
+        run_command(servers, "topic", "create", "orders", "--replication-factor", "2", *login)
+        reported = json.loads(run_command(servers, "cluster", "status", "--json", *login))
+        ports = [address.rpartition(":")[2] for address in servers.split(",")]
+        assert [broker["address"] for broker in reported["brokers"]] == [
+            f"localhost:{port}" for port in ports
+        ]
+        refused = cli(servers, "topic", "list")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert up.end() == 0
+    brokers = (tmp_path / "data" / "broker1.log").read_text()
+    assert "BROKERS listens on 127.0.0.1" in brokers

@@ -12,9 +12,14 @@ from tests.scenarios.up_process import penstock_up, try_up
 
 import penstock
 from penstock.client.cluster import ClusterClient
+from penstock.config.listeners import Listener
 from penstock.server.local_cluster import LocalCluster
 
 ANY = "127.0.0.1:0"
+TWO_LISTENERS = (
+    *("--set", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"),
+    *("--set", "inter.broker.listener.name=B"),
+)
 
 
 def send(servers: str, *values: bytes) -> None:
@@ -90,7 +95,8 @@ def test_simultaneous_signals_count_as_one(tmp_path: Path) -> None:
 
 def test_the_folders_of_a_cluster_are_not_partitions_of_a_single_broker(tmp_path: Path) -> None:
     """`penstock up --brokers 3` and `penstock up` may run in the same directory."""
-    cluster = LocalCluster(tmp_path, host="127.0.0.1", ports=[0], zookeeper="zk:2181")
+    listener = Listener("PLAINTEXT", "127.0.0.1", 0)
+    cluster = LocalCluster(tmp_path, listeners=[[listener]], zookeeper="zk:2181")
     folder = cluster.folder_of(1)
     (folder / "orders-0").mkdir(parents=True)
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
@@ -179,6 +185,16 @@ def test_the_command_line_overrides_the_config_file(tmp_path: Path) -> None:
     assert "broker.id=7" in (tmp_path / "d" / "meta.properties").read_text()
 
 
+def test_a_listen_address_does_not_replace_secured_listeners_in_silence(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\nlisteners=PLAINTEXT://:9092,SSL://:9093\n")
+    data = tmp_path / "data"
+    refused = try_up("--config", str(file), "--data", str(data), "--listen", ANY)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"listeners asks for SSL ({file}:2); leave --listen out" in refused.stderr
+    assert not data.exists()
+
+
 def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         second = try_up("--data", str(tmp_path), "--listen", ANY)
@@ -235,9 +251,19 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (("--admin-user", "root"), 1, "no listener lets it log in"),
         (("--set", "authorizer.class.name=a.B"), 2, "authorizer.class.name: a.B cannot be loaded"),
         (
-            ("--brokers", "2", "--set", "listeners=PLAINTEXT://h:1,SSL://:0"),
+            ("--brokers", "2", "--listen", ANY, "--set", "listeners=PLAINTEXT://h:1,SSL://:0"),
             2,
-            "listeners asks for SSL",
+            "listeners asks for SSL (--set); leave --listen out",
+        ),
+        (
+            ("--brokers", "3", *TWO_LISTENERS, "--set", "listeners=A://:9092,B://127.0.0.1:9094"),
+            2,
+            "A has the ports from 9092 to 9094, and B those from 9094 to 9096",
+        ),
+        (
+            ("--brokers", "2", "--set", "listeners=SSL://:0"),
+            2,
+            "set inter.broker.listener.name to the one over which brokers reach each other: SSL",
         ),
         (("--brokers", "2", "--set", "zookeeper.set.acl=true"), 2, "zookeeper.set.acl"),
         (("--brokers", "2", "--set", "log.retention.ms=soon"), 2, "log.retention.ms"),

@@ -10,6 +10,7 @@ from penstock.config.properties import read_properties
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 
 if TYPE_CHECKING:
+    from penstock.cli.cluster_listeners import ClusterListeners
     from penstock.server.lifecycle import BrokerLifecycle
     from penstock.server.local_cluster import LocalCluster
 
@@ -21,12 +22,6 @@ app = typer.Typer(
 
 DEFAULT_DATA = Path("penstock-data")
 DEFAULT_LISTEN = "127.0.0.1:9092"
-_LISTENER_SETTINGS = (
-    "listeners",
-    "listener.security.protocol.map",
-    "inter.broker.listener.name",
-    "security.inter.broker.protocol",
-)
 
 
 @app.command()
@@ -69,7 +64,8 @@ def up(
             min=1,
             metavar="N",
             help="Run a cluster of N broker processes on this machine, on consecutive ports from "
-            "that of --listen; starts a ZooKeeper unless --zookeeper names one.",
+            "that of --listen, or of each of the listeners; starts a ZooKeeper unless --zookeeper "
+            "names one.",
         ),
     ] = None,
     zookeepers: Annotated[
@@ -220,22 +216,25 @@ def _run_cluster(
     is_strict: bool,
 ) -> int:
     from penstock.cli.cluster_foreground import run_cluster
-    from penstock.server.local_cluster import LocalCluster
+    from penstock.server.local_cluster import FIRST_ID, LocalCluster
 
-    host, first_port = split_address(listen or DEFAULT_LISTEN)
     given = EMPTY_RAW_CONFIG if config is None else _read(config)
     given = given.overlaid_by(RawConfig.from_mapping(options, where="command line"))
     given = _overlay(given, settings)
-    _refuse_secured_listeners(given)
+    planned = _plan_listeners(given, listen, brokers)
     if is_strict:
         _refuse_without_effect(given)
     cluster = LocalCluster(
         data or DEFAULT_DATA,
-        host=host,
-        ports=[first_port + index if first_port else 0 for index in range(brokers)],
+        listeners=planned.of_brokers,
+        for_clients=planned.for_clients,
         zookeeper=zookeeper,
         zookeepers=zookeepers,
         config={name: raw.text for name, raw in given.values.items()},
+        broker_configs={
+            broker_id: {"advertised.listeners": text}
+            for broker_id, text in enumerate(planned.advertised, FIRST_ID)
+        },
     )
     _refuse_invalid(cluster, given)
     for warning in given.warnings:
@@ -243,20 +242,24 @@ def _run_cluster(
     return run_cluster(cluster, _report)
 
 
-def _refuse_secured_listeners(given: RawConfig) -> None:
-    """The brokers of a local cluster get listeners of their own, which are PLAINTEXT: what the
-    file asks for must not vanish in silence."""
-    named = {name: raw for name, raw in given.values.items() if name in _LISTENER_SETTINGS}
-    _refuse_unresolved(given._replace(values=named))
-    from penstock.config.effective_config import resolve_broker
-    from penstock.config.security_checks import secured_listeners
+def _plan_listeners(given: RawConfig, listen: str | None, brokers: int) -> "ClusterListeners":
+    from penstock.cli.cluster_listeners import (
+        ClusterListeners,
+        plan_listeners,
+        spread,
+    )
+    from penstock.config.listeners import Listener
 
-    secured = secured_listeners(resolve_broker(given._replace(values=named)))
-    if secured:
-        raise typer.BadParameter(
-            f"--brokers gives each broker one PLAINTEXT listener, and listeners asks for "
-            f"{', '.join(secured)}; start the brokers one by one, or remove that listener"
-        )
+    host, port = split_address(listen or DEFAULT_LISTEN)
+    if listen is not None:
+        _refuse_replaced_security(given, listen)
+    elif "listeners" in given.values:
+        try:
+            return plan_listeners(given, brokers)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from None
+    of_brokers = spread([Listener("PLAINTEXT", host, port)], brokers)
+    return ClusterListeners(of_brokers, "PLAINTEXT")
 
 
 def _refuse_invalid(cluster: "LocalCluster", given: RawConfig) -> None:
@@ -306,6 +309,8 @@ def _gather(
         options["log.dirs"] = str(data)
     if listen is not None:
         split_address(listen)
+        if config is not None:
+            _refuse_replaced_security(raw_config, listen)
         options["listeners"] = f"PLAINTEXT://{listen}"
     if broker_id is not None:
         options["broker.id"] = str(broker_id)
@@ -313,6 +318,15 @@ def _gather(
         options["zookeeper.connect"] = zookeeper
     raw_config = raw_config.overlaid_by(RawConfig.from_mapping(options, where="command line"))
     return _overlay(raw_config, settings)
+
+
+def _refuse_replaced_security(given: RawConfig, listen: str) -> None:
+    from penstock.cli.cluster_listeners import refuse_replaced_security
+
+    try:
+        refuse_replaced_security(given, listen)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _overlay(raw_config: RawConfig, settings: list[str]) -> RawConfig:

@@ -129,9 +129,14 @@ def _listener_conflicts(values: Values, explicit: Set[str]) -> Iterator[ConfigFi
             "inter.broker.listener.name", "excludes security.inter.broker.protocol; give one"
         )
     wanted = (inter_broker or values["security.inter.broker.protocol"]).upper()
-    if wanted not in {listener.name for listener in advertised}:
+    there = [listener.name for listener in advertised]
+    if wanted not in there:
         key = "inter.broker.listener.name" if inter_broker else "security.inter.broker.protocol"
-        yield ConfigFinding(key, f"{wanted} is not among the advertised listeners")
+        yield ConfigFinding(
+            key,
+            f"{wanted} is not among the advertised listeners; set inter.broker.listener.name to "
+            f"the one over which brokers reach each other: {' or '.join(there)}",
+        )
 
 
 def _advertised_conflicts(

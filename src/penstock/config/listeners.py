@@ -26,6 +26,10 @@ class Listener(NamedTuple):
     host: str  # without brackets; empty: all addresses
     port: int
 
+    def __str__(self) -> str:
+        """As in the setting `listeners`."""
+        return f"{self.name}://{HostPort(self.host, self.port)}"
+
 
 class HostPort(NamedTuple):
     host: str  # without brackets; never empty

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from penstock.config.listeners import HostPort, find_host_port
+from penstock.config.listeners import HostPort, Listener, find_host_port
 from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
 from penstock.server.cluster_directory import ClusterDirectory
@@ -27,46 +27,48 @@ class LocalCluster:
     """Broker ids count from 1; each broker has a folder and a log file below `data`. No partition
     can have a folder of that name, because a single broker may have used `data` before.
 
-    `ports`: one per broker; 0 picks a free one, which the broker keeps. `zookeeper`: the connect
-    string of a running ensemble; without it `zookeepers` servers are started. `connect_of`: the
-    connect string of one broker, if brokers differ. `location_of`: where a broker runs, if not on
-    `host`. `protocol`: of the only listener.
+    `listeners`: those of each broker, alike in all but their addresses; clients use the one that is
+    named `for_clients`, or the first. Port 0 picks a free one, which the broker keeps. `zookeeper`:
+    the connect string of a running ensemble; without it `zookeepers` servers are started.
+    `connect_of`: the connect string of one broker, if brokers differ. `location_of`: where a broker
+    runs, if not on the host of its listeners.
     """
 
     def __init__(
         self,
         data: Path,
         *,
-        host: str,
-        ports: Sequence[int],
+        listeners: Sequence[Sequence[Listener]],
+        for_clients: str | None = None,
         zookeeper: str | None = None,
         zookeepers: int = 1,
         config: Mapping[str, str] | None = None,
         broker_configs: Mapping[int, Mapping[str, str]] | None = None,
         connect_of: Callable[[int], str] | None = None,
         location_of: Callable[[int], BrokerLocation] | None = None,
-        protocol: str = "PLAINTEXT",
     ) -> None:
-        self._protocol = protocol
         self._directory = ClusterDirectory(data)
-        self._ports = dict(enumerate(ports, FIRST_ID))
+        self._listeners = dict(enumerate(listeners, FIRST_ID))
+        names = [listener.name for listener in listeners[0]]
+        self._for_clients = 0 if for_clients is None else names.index(for_clients)
+        self._addresses: dict[int, str] = {}  # for clients, of brokers that were ready once
         self._connect = zookeeper
         self.ensemble = None if zookeeper else ZooKeeperEnsemble(data, zookeepers)
         self._config = dict(config or {})
         self._broker_configs = dict(broker_configs or {})
         self._connect_of = connect_of or (lambda broker_id: self.connect)
-        self._location_of = location_of or (lambda broker_id: BrokerLocation(host))
+        self._location_of = location_of
         self.processes: dict[int, BrokerProcess] = {}  # started and not stopped
 
     @property
     def broker_ids(self) -> Sequence[int]:
-        return tuple(self._ports)
+        return tuple(self._listeners)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses of all brokers, including stopped ones, which may start again."""
-        ports = self._ports.items()
-        return ",".join(f"{self._location_of(broker).host}:{port}" for broker, port in ports)
+        """Where clients reach all brokers, including stopped ones, which may start again. Known
+        once they have started."""
+        return ",".join(self._addresses[broker_id] for broker_id in sorted(self._addresses))
 
     @property
     def connect(self) -> str:
@@ -140,7 +142,6 @@ class LocalCluster:
 
     def config_of(self, broker_id: int) -> dict[str, str]:
         """The broker's config, but for zookeeper.connect, which is known when ZooKeeper runs."""
-        host = self._location_of(broker_id).host
         return {
             **CLUSTER_SETTINGS,
             **self._config,
@@ -148,7 +149,7 @@ class LocalCluster:
             **self._metrics_listener_of(broker_id),
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
-            "listeners": f"{self._protocol}://{host}:{self._ports[broker_id]}",
+            "listeners": ",".join(map(str, self._listeners[broker_id])),
         }
 
     def _metrics_listener_of(self, broker_id: int) -> dict[str, str]:
@@ -169,10 +170,15 @@ class LocalCluster:
             yield self.log_of(broker_id)
 
     def _spawn(self, broker_id: int) -> None:
+        prefix: tuple[str, ...] = ()
+        if self._location_of is not None:  # known when the network namespaces are open
+            host, prefix = self._location_of(broker_id)
+            self._listeners[broker_id] = [
+                listener._replace(host=host) for listener in self._listeners[broker_id]
+            ]
         config = {**self.config_of(broker_id), "zookeeper.connect": self._connect_of(broker_id)}
-        self.processes[broker_id] = BrokerProcess(
-            config, log=self.log_of(broker_id), prefix=self._location_of(broker_id).prefix
-        )
+        log = self.log_of(broker_id)
+        self.processes[broker_id] = BrokerProcess(config, log=log, prefix=prefix)
 
     def _wait_ready(self, broker_id: int) -> None:
         process = self.processes[broker_id]
@@ -181,7 +187,12 @@ class LocalCluster:
         except BrokerNotStarted as error:
             del self.processes[broker_id]
             raise BrokerNotStarted(f"broker {broker_id}: {error}") from None
-        self._ports[broker_id] = int(process.bootstrap_servers.rpartition(":")[2])
+        addresses = process.bootstrap_servers.split(",")
+        self._addresses[broker_id] = addresses[self._for_clients]
+        self._listeners[broker_id] = [
+            listener._replace(port=int(address.rpartition(":")[2]))
+            for listener, address in zip(self._listeners[broker_id], addresses, strict=True)
+        ]
 
     def _get_ensemble(self) -> ZooKeeperEnsemble:
         assert self.ensemble is not None

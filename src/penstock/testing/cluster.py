@@ -16,6 +16,7 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
 from penstock.client.security.properties import parse_client_security
+from penstock.config.listeners import Listener
 from penstock.config.text_values import as_text
 from penstock.metadata_store.zookeeper.server import ZooKeeperServer
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
@@ -69,12 +70,12 @@ class Cluster:
         self._gates: dict[int, list[TcpGate]] = {}  # per broker: one to each ZooKeeper server
         self._spaces = NetworkSpaces(brokers) if in_namespaces else None
         self._security = self._make_security(security, brokers)
+        protocol = self._security.protocol if self._security else "PLAINTEXT"
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
         self._local = LocalCluster(
             self._data,
-            host=LOOPBACK,
-            ports=[0] * brokers,
+            listeners=[[Listener(protocol, LOOPBACK, 0)]] * brokers,
             zookeepers=zookeepers,
             connect_of=self._connect_of,
             location_of=self._spaces.location if self._spaces else None,
@@ -86,7 +87,6 @@ class Cluster:
             broker_configs={
                 broker_id: _as_texts(own) for broker_id, own in (broker_configs or {}).items()
             },
-            protocol=self._security.protocol if self._security else "PLAINTEXT",
         )
 
     # -- start, stop and faults ------------------------------------------------------------
