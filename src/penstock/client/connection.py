@@ -387,12 +387,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc else ""
         failure: ClientError = Disconnected(
-            f"the broker at {self.address} closed the connection{reason}"
+            f"the broker at {self.address} closed the connection{reason}{self._closed_hint()}"
         )
         if isinstance(exc, ssl.SSLError):  # TLS 1.3 refuses a client only after its handshake
             failure = TlsFailed(self.address, _tls_reason(exc))
         self._give_up(failure)
         self._closed.set()
+
+    def _closed_hint(self) -> str:
+        """A listener with TLS closes the connection of a client that begins without it."""
+        is_first = bool(self._pending) and self._pending[0].correlation_id == 1
+        is_plain = self._transport is not None and not self._transport.get_extra_info("ssl_object")
+        if not (is_first and is_plain):
+            return ""
+        return (
+            " before it answered; if that listener uses TLS, set security.protocol to SSL or "
+            "SASL_SSL (of the command line: in the file of --client-config)"
+        )
 
     def pause_writing(self) -> None:
         self._is_congested = True

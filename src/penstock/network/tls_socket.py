@@ -62,7 +62,7 @@ class TlsSocket:
         while total < size:
             record = view[total : total + RECORD_BYTES]
             try:
-                total += self._sock.send(record)
+                total += self._write(record)
             except ssl.SSLWantWriteError:
                 self._pending = bytes(record)
                 if total:
@@ -93,9 +93,16 @@ class TlsSocket:
             self._sock.unwrap()
         self._sock.close()
 
+    def _write(self, record: Buffer) -> int:
+        """BrokenPipeError if the client has left, as by a plain socket."""
+        try:
+            return self._sock.send(record)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise BrokenPipeError(*error.args) from None
+
     def _send_pending(self) -> int:
         try:
-            sent = self._sock.send(self._pending)
+            sent = self._write(self._pending)
         except ssl.SSLWantWriteError:
             raise BlockingIOError from None
         self._pending = b""

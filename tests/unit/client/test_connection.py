@@ -292,6 +292,16 @@ def test_a_server_that_never_responds_times_out(run: Run) -> None:
     run(scenario)
 
 
+def test_a_connection_that_is_closed_before_the_first_answer_hints_at_tls(run: Run) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.handlers[ApiKey.API_VERSIONS] = hang_up
+            with pytest.raises(ConnectFailed, match="if that listener uses TLS, set "):
+                await BrokerConnection.open(broker.address)
+
+    run(scenario)
+
+
 def test_a_server_with_another_protocol_is_recognised(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:

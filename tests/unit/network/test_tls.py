@@ -6,7 +6,8 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.model.slices import FileRun, FileSlice
 from penstock.network.handshake import ListenerTls
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
+from penstock.network.tls_socket import TlsSocket
 from penstock.testing.certificates import CertificateAuthority
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -353,6 +355,24 @@ def test_handshakes_count_against_the_connections_of_an_address(
         limits=NetworkLimits(max_connections_per_ip=1),
         tls=make_server_tls(tmp_path, authority),
     )
+
+
+def test_sending_to_a_client_that_has_left_is_a_broken_pipe(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
+    """As of a plain socket, which is no warning; killed clients leave without close_notify."""
+    ours, theirs = socket.socketpair()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("broker").write(tmp_path).pem_keystore)
+    with ThreadPoolExecutor() as pool:
+        handshake = pool.submit(
+            trusting(authority).wrap_socket, theirs, server_hostname="localhost"
+        )
+        sock = TlsSocket(context.wrap_socket(ours, server_side=True))
+        socket.socket(fileno=handshake.result().detach()).close()
+    assert sock.recv_into(memoryview(bytearray(10))) == 0
+    with closing(sock), pytest.raises(BrokenPipeError):
+        sock.send(b"late")
 
 
 def test_bytes_that_are_no_records_close_the_connection_only(
