@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,57 @@ def test_servers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 def is_listening(host: str, port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux only")
+def test_servers_listen_on_loopback_alone_and_have_no_admin_server(
+    three: ZooKeeperEnsemble,
+) -> None:
+    """Three ports of each at most: for clients, for the quorum (the leader's) and for elections."""
+    for server in three.servers:
+        addresses = listening_addresses(server.process_group)
+        assert {address for address, _ in addresses} == {"127.0.0.1"}
+        assert len(addresses) <= 3
+        assert server.address in {f"{address}:{port}" for address, port in addresses}
+
+
+def listening_addresses(process_group: int) -> set[tuple[str, int]]:
+    """TCP addresses on which a process of the group listens."""
+    inodes = {
+        str(link.readlink())
+        for process in Path("/proc").glob("[0-9]*")
+        if is_in_group(process, process_group)
+        for link in (process / "fd").iterdir()
+    }
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *others = line.split()
+            if state == "0A" and f"socket:[{others[5]}]" in inodes:
+                address, _, port = local.partition(":")
+                words = bytes.fromhex(address)
+                octets = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
+                host = ip_address(octets)
+                found.add((str(getattr(host, "ipv4_mapped", None) or host), int(port, 16)))
+    return found
+
+
+def is_in_group(process: Path, group: int) -> bool:
+    with suppress(ProcessLookupError, FileNotFoundError):
+        return os.getpgid(int(process.name)) == group
+    return False
+
+
+@pytest.mark.parametrize("word", ["conf", "cons", "dump", "envi", "mntr", "ruok", "stat", "wchs"])
+def test_of_the_four_letter_words_a_server_obeys_none_that_tells_about_clients(
+    three: ZooKeeperEnsemble, word: str
+) -> None:
+    """srvr is left, which ZooKeeper always obeys: its version, its mode and its counters."""
+    host, _, port = three.servers[0].address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=180) as connection:
+        connection.sendall(word.encode())
+        answer = connection.makefile().read()
+    assert answer.strip() == f"{word} is not executed because it is not in the whitelist."
 
 
 @pytest.mark.parametrize("servers", [0, 6])

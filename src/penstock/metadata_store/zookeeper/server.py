@@ -61,7 +61,7 @@ _SETTINGS = {
     "clientPortAddress": _HOST,
     "maxClientCnxns": "0",
     "admin.enableServer": "false",
-    "4lw.commands.whitelist": "srvr",
+    "4lw.commands.whitelist": "srvr",  # ZooKeeper obeys this one in any case, and no other
     "snapCount": "10000",
     "autopurge.snapRetainCount": "3",
     "autopurge.purgeInterval": "1",  # hours
