@@ -56,7 +56,7 @@ def read_patterns(log: str) -> list[re.Pattern[str]]:
 
 def with_free_ports(page: str) -> str:
     first = {"0": find_free_ports(), "1": find_free_ports()}
-    return _PORT.sub(lambda found: str(first[found[1]] + int(found[2]) - 2), page)
+    return _PORT.sub(lambda port: str(first[port[1]] + int(port[2]) - 2), page)
 
 
 def find_free_ports() -> int:

@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.scenarios.up_process import penstock_up, try_up
+from tests.scenarios.up_process import penstock_up, try_up, up_command
 
 import penstock
 from penstock.client.cluster import ClusterClient
@@ -366,15 +368,44 @@ def test_a_failed_start_leaves_no_files_behind(tmp_path: Path, existed: bool) ->
     assert list(tmp_path.rglob("*")) == ([data.parent, data] if existed else [])
 
 
-@pytest.fixture
-def broken_java(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java that looks new enough and ends at once, so that no ZooKeeper starts."""
-    home = tmp_path_factory.mktemp("java")
+def make_java(home: Path, script: str) -> None:
+    """A Java that looks new enough, and runs this in place of ZooKeeper."""
     (home / "bin").mkdir()
     (home / "release").write_text('JAVA_VERSION="21.0.1"\n')
-    (home / "bin" / "java").write_text("#!/bin/sh\necho this Java is broken\nexit 1\n")
+    (home / "bin" / "java").write_text(f"#!/bin/sh\n{script}\n")
     (home / "bin" / "java").chmod(0o755)
+
+
+@pytest.fixture
+def broken_java(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends at once, so that no ZooKeeper starts."""
+    home = tmp_path_factory.mktemp("java")
+    make_java(home, "echo this Java is broken\nexit 1")
     monkeypatch.setenv("JAVA_HOME", str(home))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_cluster_that_is_still_starting(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    home = tmp_path_factory.mktemp("java")
+    make_java(home, "exec sleep 600")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    data = tmp_path / "data"
+    command = up_command("--brokers", "2", "--data", str(data), "--listen", ANY)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        while not (data / "zookeeper1" / "zookeeper.log").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=180)
+    assert (process.returncode, stdout) == (1, "")
+    assert stderr == "stopped by a signal before every broker served\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("broken_java")

@@ -24,17 +24,29 @@ LAST_WORDS_BYTES = 2000
 _LOOK_EVERY_S = 0.5
 
 
+class _StoppedAtStart(BaseException):
+    """A signal came before every broker served."""
+
+
 def run_cluster(cluster: LocalCluster, report: Report) -> int:
     """Returns the exit code."""
-    stop = threading.Event()
+    stop, is_serving = threading.Event(), threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        is_first = not stop.is_set()
         stop.set()
+        if is_first and not is_serving.is_set():
+            raise _StoppedAtStart
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     try:
         cluster.start()
+        is_serving.set()
+    except _StoppedAtStart:
+        cluster.kill()
+        report("stopped by a signal before every broker served")
+        return REFUSED
     except (BrokerNotStarted, DirectoryInUse, MetadataStoreError, JavaMissing, OSError) as refusal:
         report("\n".join([str(refusal), *getattr(refusal, "__notes__", [])]))
         return REFUSED

@@ -115,6 +115,13 @@ class ServerTls:
             return None
         return None if name is None else Principal("User", name)
 
+    def find_own_principal(self) -> Principal | None:
+        """As whom a broker with the same certificate and rules knows this one."""
+        if self._config.client_auth == "none":
+            return ANONYMOUS
+        name = map_name(self._rules, format_rfc2253(self.certificate.subject))
+        return None if name is None else Principal("User", name)
+
 
 def load_tls(config: TlsConfig, material: TlsMaterial) -> LoadedTls:
     """Raises TlsConfigError."""

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config.effective_config import EffectiveConfig
 from penstock.logs.event_logger import EventLogger
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.purgatory.loop_timers import LoopTimers
@@ -14,6 +15,7 @@ from penstock.server.metadata_store import BrokerMetadataStore
 
 if TYPE_CHECKING:
     from penstock.controller.acl_store import AclStore
+    from penstock.security.server_tls import ServerTls
 
 
 class Authorization(NamedTuple):
@@ -23,22 +25,26 @@ class Authorization(NamedTuple):
 
 
 async def open_authorization(
-    config: Mapping[str, Any],
+    config: EffectiveConfig,
+    tls: "Mapping[str, ServerTls]",
     store: BrokerMetadataStore,
     timers: LoopTimers,
     logger: EventLogger,
     audit: AuditTrail,
 ) -> Authorization:
+    """StartRefused if this broker itself would be refused by the others."""
     if not config["authorizer.class.name"]:
         return Authorization(AllowAll(), None, AccessLog())
     # Imported here because most brokers of tests have no authorizer.
     from penstock.controller.acl_store import AclStore
     from penstock.security.acl_authorizer import AclAuthorizer, AuthorizerConfig
+    from penstock.server.own_principal import refuse_powerless_broker
 
     authorizer = AclAuthorizer(AuthorizerConfig.from_broker(config))
     acls = AclStore(store.session, authorizer.replace, logger)
     await store.ask_at_startup(lambda session: acls.load())
     logger.info("acls_loaded", f"{len(authorizer.index)} ACLs are in effect")
+    refuse_powerless_broker(config, tls, authorizer)
     limited = RateLimitedLogger(logger, now_ms=timers.now_ms, add_timer=timers.add_after)
     return Authorization(authorizer, acls, AccessLog(logger, limited, authorizer.decide, audit))
 

@@ -198,7 +198,7 @@ class BrokerServer:
         self._context = self._build_context(identity, storage, dynamic_config)
         audit = self._build_audit_trail(config, identity)
         authorization = await open_authorization(
-            config, self._store, self._timers, self._loggers.get("authorizer"), audit
+            config, self._tls, self._store, self._timers, self._loggers.get("authorizer"), audit
         )
         if authorization.acls is not None:
             self._following_acls = follow_acls(authorization.acls, tasks)

@@ -203,7 +203,7 @@ def listening_addresses(process_group: int) -> set[tuple[str, int]]:
         if is_in_group(process, process_group)
         for link in (process / "fd").iterdir()
     }
-    found = set()
+    addresses = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *others = line.split()
@@ -212,8 +212,8 @@ def listening_addresses(process_group: int) -> set[tuple[str, int]]:
                 words = bytes.fromhex(address)
                 octets = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
                 host = ip_address(octets)
-                found.add((str(getattr(host, "ipv4_mapped", None) or host), int(port, 16)))
-    return found
+                addresses.add((str(getattr(host, "ipv4_mapped", None) or host), int(port, 16)))
+    return addresses
 
 
 def is_in_group(process: Path, group: int) -> bool:
