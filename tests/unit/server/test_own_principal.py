@@ -75,7 +75,7 @@ def test_a_broker_without_cluster_action_is_told_its_principal(
         {"principal": "User:other"},
     ):
         with pytest.raises(StartRefused):
-            check(security, own, **insufficient)  # type: ignore[arg-type]
+            check(security, own, **insufficient)
 
 
 def test_a_certificate_that_no_rule_maps_is_refused() -> None:
