@@ -18,6 +18,8 @@ from tests.scenarios.up_process import UpProcess, penstock_up, try_up
 
 import penstock
 from penstock.config.properties import write_properties
+from penstock.metadata_store.zookeeper.jars import find_jars
+from penstock.metadata_store.zookeeper.vulnerabilities import find_vulnerability_warning
 from penstock.testing.security_kit import SecurityKit
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -78,6 +80,9 @@ def test_the_ready_line_names_every_broker_and_a_restart_keeps_the_data(
         assert read(server, 2) == [b"one", b"two"]
     logs = "\n".join(up.logs)
     assert "ZooKeeper is at 127.0.0.1:" in logs
+    warning = find_vulnerability_warning(find_jars())
+    assert (warning is not None) is ("WARN ZooKeeper" in logs)
+    assert (warning or "") in logs
     for broker in (1, 2, 3):
         assert f"broker {broker} logs to {data}/broker{broker}.log" in logs
         assert (data / f"broker{broker}" / "orders-0").is_dir()

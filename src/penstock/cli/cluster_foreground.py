@@ -12,6 +12,8 @@ from types import FrameType
 
 from penstock.config.java import JavaMissing
 from penstock.metadata_store.errors import MetadataStoreError
+from penstock.metadata_store.zookeeper.jars import find_jars
+from penstock.metadata_store.zookeeper.vulnerabilities import find_vulnerability_warning
 from penstock.server.broker_process import BrokerNotStarted
 from penstock.server.cluster_directory import DirectoryInUse
 from penstock.server.local_cluster import LocalCluster
@@ -53,6 +55,9 @@ def run_cluster(cluster: LocalCluster, report: Report) -> int:
     for broker_id in cluster.broker_ids:
         report(f"broker {broker_id} logs to {cluster.log_of(broker_id)}")
     report(f"ZooKeeper is at {cluster.connect}")
+    warning = None if cluster.ensemble is None else find_vulnerability_warning(find_jars())
+    if warning is not None:
+        report(f"WARN {warning}")
     print(f"ready {cluster.bootstrap_servers}", flush=True)
     code = _watch(cluster, stop, report)
     try:
