@@ -93,6 +93,8 @@ def find_conflict(topic: str, config: EffectiveConfig) -> str | None:
                 "penstock.half.groups is for topics T.half and T.half.decisions; "
                 "`penstock topic create T --half` makes them"
             )
+        if topic.removesuffix(".decisions").removesuffix(".half") in _CONFIGS:
+            return "an internal topic has no half messages: clients do not write to it"
         if policy != ("delete",):
             return "penstock.half.groups needs cleanup.policy = delete: compaction keeps the last"
     if topic == AUDIT_TOPIC and policy != ("delete",):

@@ -1,7 +1,8 @@
 """Which topics have halves, for which groups, and where their parts are; from the metadata. Pure.
 
-A topic T has halves if its topic T.half has penstock.half.groups. Invariant: a group is bound by
-that setting alone, never by what a record says.
+A topic T has halves if its topic T.half has penstock.half.groups. Invariants: a group is bound by
+that setting alone, never by what a record says; an internal topic has none, because what clients
+send as a half is appended to T in a broker's name.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.coordinators.deferred.values import Target
 from penstock.coordinators.runtime.key_hash import partition_for
-from penstock.model.cluster import BrokerId, TopicState
+from penstock.model.cluster import INTERNAL_TOPICS, BrokerId, TopicState
 from penstock.model.ids import TopicPartition
 from penstock.protocol.half_headers import (
     DECISIONS_SUFFIX,
@@ -79,9 +80,10 @@ class HalfTopics:
     def _find_groups(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         for name, state in self._metadata.topics.items():
             groups = state.configs.get(HALF_GROUPS) if name.endswith(HALF_SUFFIX) else None
-            if groups:
+            topic = name.removesuffix(HALF_SUFFIX)
+            if groups and topic not in INTERNAL_TOPICS:
                 parts = (part.strip() for part in groups.split(","))
-                yield name.removesuffix(HALF_SUFFIX), tuple(part for part in parts if part)
+                yield topic, tuple(part for part in parts if part)
 
     def _of(self, topic: str, groups: tuple[str, ...]) -> Iterator[HalfSource]:
         """None of a topic that is not whole."""

@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.apis.harness import NOW_MS, ApiHarness
 
+from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.records import Record, RecordHeaders, build_batch
@@ -83,3 +84,12 @@ def test_a_half_of_a_topic_that_does_not_exist_is_refused(harness: ApiHarness) -
     ((code, message),) = produce(harness, ("lost.half", half(OF_SHOP)))
     assert code == ErrorCode.INVALID_RECORD
     assert "'lost'" in (message or "")
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+def test_an_internal_topic_takes_no_halves(harness: ApiHarness, topic: str) -> None:
+    """Their commit would be appended in a broker's name."""
+    harness.make_topic(topic, configs={})
+    harness.make_topic(f"{topic}.half", configs=GROUPS)
+    ((code, _),) = produce(harness, (f"{topic}.half", half(OF_SHOP)))
+    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -30,6 +30,7 @@ from penstock.inter_broker.messages.half import (
     encode_offsets,
 )
 from penstock.model.cluster import (
+    AUDIT_TOPIC,
     BrokerId,
     ControllerEpoch,
     PartitionState,
@@ -174,6 +175,9 @@ def topic(number: int, name: str, *leaders: int, groups: str = "") -> TopicState
     )
 
 
+WHOLE = ("", ".half", ".half.decisions", ".half.expired")  # of an internal topic: without effect
+
+
 def test_the_sources_of_a_group_are_known_once_its_topics_are_whole() -> None:
     metadata = MetadataCache()
     topics = HalfTopics(metadata)
@@ -190,6 +194,7 @@ def test_the_sources_of_a_group_are_known_once_its_topics_are_whole() -> None:
 
     add(topic(1, "orders", 1, 2), topic(2, "orders.half", 1, 2, groups="shop, web"))
     add(topic(3, "orders.half.decisions", 2), topic(9, "plain.half", 1))
+    add(*(topic(n, f"{AUDIT_TOPIC}{end}", 1, groups="shop") for n, end in enumerate(WHOLE, 10)))
     assert topics.sources() == []
     add(topic(4, "orders.half.expired", 1))
     shop = topics.sources_of("shop", decisions=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.apis.access import allows_topic
 from penstock.apis.api import Request
+from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.protocol.batch import BatchHeader, CorruptBatch
@@ -69,6 +70,10 @@ def _check(
     if not allows_topic(request, services, AclOperation.WRITE, topic):
         return _refuse(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{tp.topic} needs WRITE on topic {topic!r}"
+        )
+    if topic in INTERNAL_TOPICS:
+        return _refuse(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is written by brokers, not by clients"
         )
     if services.metadata.find_topic(topic) is None:
         return _refuse(
