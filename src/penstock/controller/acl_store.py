@@ -41,6 +41,7 @@ from penstock.metadata_store.interface import (
     Delete,
     Operation,
     Session,
+    SessionId,
     SetData,
     Stat,
     Value,
@@ -93,6 +94,7 @@ class AclStore:
         self._copy: dict[ResourcePattern, Entries] = {}
         self._seen: set[str] = set()  # announcements that were followed
         self._is_loaded = False
+        self._loaded_session: SessionId | None = None  # in which everything was read
         self._announced = asyncio.Event()
         self._lock = asyncio.Lock()  # one reads and replaces at a time
 
@@ -100,6 +102,7 @@ class AclStore:
 
     async def load(self) -> None:
         """Read everything, and watch for changes. DamagedZnode: nobody knows what it allows."""
+        session = self._session.id
         await ensure_znodes(self._session, ACL_ZNODES)
         async with self._lock:
             # Watched first: what changes while they are read is announced.
@@ -108,6 +111,8 @@ class AclStore:
             gone = self._copy.keys() - set(patterns)
             await self._take([*patterns, *sorted(gone)])
             self._is_loaded = True
+        # Last: what fails on the way is done again, announced or not.
+        self._loaded_session = session
 
     async def _list_patterns(self) -> list[ResourcePattern]:
         names = await _gather(PATTERN_LISTS, lambda entry: self._session.children(entry.path))
@@ -170,14 +175,12 @@ class AclStore:
 
     async def follow(self) -> None:
         """A task of the broker: takes what other brokers and Kafka's tools announce."""
-        session = self._session.id
         while True:
             await self._announced.wait()
             self._announced.clear()
             try:
-                if self._session.id != session:
-                    session = self._session.id  # the watches went with the one before
-                    await self.load()
+                if self._session.id != self._loaded_session:
+                    await self.load()  # the watches went with the one before
                 else:
                     await self._follow_announcements()
             except (ConnectionLoss, SessionExpired):

@@ -44,6 +44,7 @@ from penstock.metadata_store.interface import (
     EventKind,
     Operation,
     Session,
+    SessionId,
     SetData,
     Stat,
     WatchEvent,
@@ -79,6 +80,7 @@ class QuotaStore:
         self._events: set[WatchEvent] = set()  # that are not followed yet
         self._notified = asyncio.Event()
         self._lock = asyncio.Lock()  # one reads and replaces at a time
+        self._loaded_session: SessionId | None = None  # in which everything was read
 
     def quotas(self) -> dict[QuotaEntity, Quotas]:
         copy: dict[QuotaEntity, Quotas] = {}
@@ -92,6 +94,7 @@ class QuotaStore:
 
     async def load(self) -> None:
         """Read everything, and watch for changes."""
+        session = self._session.id
         await ensure_znodes(self._session, QUOTA_ZNODES)
         async with self._lock:
             self._watched.clear()
@@ -101,6 +104,7 @@ class QuotaStore:
             for path in self._copy.keys() - set(paths):
                 del self._copy[path]
             await self._read(paths)
+        self._loaded_session = session
 
     async def _list(self, lists: Sequence[str]) -> list[str]:
         """The znodes of entities that are new in these lists, and below what is new."""
@@ -166,19 +170,16 @@ class QuotaStore:
 
     async def follow(self) -> None:
         """A task of the broker: takes what other brokers, Kafka's tools and people change."""
-        session = self._session.id
         while True:
             await self._notified.wait()
             self._notified.clear()
             events = tuple(self._events)
             self._events.clear()
             try:
-                current = self._session.id
-                if current != session:  # the watches went with the one before
-                    await self.load()
-                    session = current
+                if self._session.id != self._loaded_session:
+                    await self.load()  # the watches went with the one before
                 elif any(event.kind is EventKind.SESSION_ENDED for event in events):
-                    raise SessionExpired(session)
+                    raise SessionExpired(self._session.id)
                 else:
                     await self._follow(events)
             except (ConnectionLoss, SessionExpired):

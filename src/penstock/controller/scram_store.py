@@ -42,7 +42,14 @@ from penstock.metadata_store.errors import (
     NoNode,
     SessionExpired,
 )
-from penstock.metadata_store.interface import Create, Operation, Session, SetData, WatchEvent
+from penstock.metadata_store.interface import (
+    Create,
+    Operation,
+    Session,
+    SessionId,
+    SetData,
+    WatchEvent,
+)
 from penstock.protocol.scram import ScramCredential, ScramMechanism
 from penstock.security.sasl.scram_users import ScramUsers
 
@@ -92,6 +99,7 @@ class ScramStore:
         self._users = users
         self._logger = logger
         self._seen: set[str] = set()  # announcements that were followed
+        self._loaded_session: SessionId | None = None  # in which everything was read
         self._changed = asyncio.Event()
         self._lock = asyncio.Lock()  # one reads and replaces at a time
 
@@ -99,6 +107,7 @@ class ScramStore:
 
     async def load(self) -> None:
         """Read everything, and watch for changes."""
+        session = self._session.id
         await ensure_znodes(self._session, SCRAM_ZNODES)
         self._users.use_secret(await self._read_secret())
         async with self._lock:
@@ -106,17 +115,17 @@ class ScramStore:
             self._seen = set(await self._list_changes())
             users = await self._list_names()
             await self._take({*users, *self._users.names()})
+        # Last: what fails on the way is done again, announced or not.
+        self._loaded_session = session
 
     async def follow(self) -> None:
         """A task of the broker: takes what other brokers and Kafka's tools announce."""
-        session = self._session.id
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
-                if self._session.id != session:
-                    session = self._session.id  # the watches went with the one before
-                    await self.load()
+                if self._session.id != self._loaded_session:
+                    await self.load()  # the watches went with the one before
                 else:
                     await self._follow_changes()
             except (ConnectionLoss, SessionExpired):

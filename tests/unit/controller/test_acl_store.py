@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.unit.controller.losing_session import LosingSession
 from tests.unit.metadata_store.backends import Backend, on_every_backend
 
 from penstock.controller.acl_store import AclStore
@@ -35,6 +36,7 @@ from penstock.model.acls import (
 from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.server.current_session import CurrentSession
 
+HANG_S = 120
 TOPIC = ResourcePattern(ResourceType.TOPIC, "orders")
 PREFIX = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "etl-", PatternType.PREFIXED)
 READ = AccessControlEntry("User:ada", "*", AclOperation.READ, AclPermission.ALLOW)
@@ -179,6 +181,21 @@ async def test_a_new_session_reads_everything_again(backend: Backend) -> None:
         await other.wait_for(TOPIC, set())
         await one.acls.add([AclBinding(TOPIC, WRITE)])  # it watches again
         await other.wait_for(TOPIC, {WRITE})
+
+
+@on_every_backend
+async def test_a_rule_that_was_removed_meanwhile_allows_nothing_after_a_loss(
+    backend: Backend,
+) -> None:
+    """The connection is lost once more while a new session reads the rules."""
+    async with running(backend) as one, running(backend) as other:
+        await one.acls.add([AclBinding(TOPIC, READ), AclBinding(TOPIC, WRITE)])
+        await other.wait_for(TOPIC, {READ, WRITE})
+        await backend.expire(other.session.current)
+        await one.acls.remove([AclFilter(operation=AclOperation.WRITE)])
+        other.session.current = LosingSession(await backend.open_session(), acl_path(TOPIC))
+        async with asyncio.timeout(HANG_S):
+            await other.wait_for(TOPIC, {READ})
 
 
 @on_every_backend

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.unit.controller.losing_session import LosingSession
 from tests.unit.metadata_store.backends import Backend, on_every_backend
 
 from penstock.controller.scram_store import NoSuchCredential, ScramStore
@@ -26,6 +27,7 @@ from penstock.security.sasl.scram_users import ScramCredentials, ScramUsers
 from penstock.server.current_session import CurrentSession
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
+HANG_S = 120
 OLD = make_credential(SHA_256, "old")
 NEW = make_credential(SHA_256, "new")
 OTHER = make_credential(SHA_512, "new")
@@ -135,6 +137,21 @@ async def test_changes_of_a_lost_session_are_caught_up(backend: Backend) -> None
         await one.store.alter("ada", {SHA_256: OLD})
         await backend.expire(lost)
         await other.users.wait_for("ada", {SHA_256: OLD})
+
+
+@on_every_backend
+async def test_a_password_that_was_replaced_meanwhile_opens_nothing_after_a_loss(
+    backend: Backend,
+) -> None:
+    """The connection is lost once more while a new session reads the users."""
+    async with running(backend) as one, running(backend) as other:
+        await one.store.alter("ada", {SHA_256: OLD})
+        await other.users.wait_for("ada", {SHA_256: OLD})
+        await backend.expire(other.session.current)
+        await one.store.alter("ada", {SHA_256: NEW})
+        other.session.current = LosingSession(await backend.open_session(), user_path("ada"))
+        async with asyncio.timeout(HANG_S):
+            await other.users.wait_for("ada", {SHA_256: NEW})
 
 
 @on_every_backend
