@@ -218,6 +218,25 @@ def is_about(resource: Mapping[str, str], event: Event) -> bool:
     return resource in event.get("resources", ())
 
 
+def test_no_event_keeps_later_ones_from_the_topic(
+    broker: UpProcess, people: People, audited: AuditedTopic
+) -> None:
+    """max.message.bytes leaves room for some of the events, and the client's is longer."""
+    with admin_of(broker, people) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, TOPIC)
+        admin.incremental_alter_configs({resource: [AlterConfigOp("max.message.bytes", "1500")]})
+        admin.create_topics([f"long-{number}-{'x' * 200}" for number in range(20)])
+        for number in range(20):
+            admin.create_topics(f"topic-{number}")
+        for number in range(20):
+            audited.find(
+                lambda event, name=f"topic-{number}": (  # type: ignore[misc]
+                    api(event, "CreateTopics")
+                    and [one["name"] for one in event["resources"]] == [name]
+                )
+            )
+
+
 def test_events_survive_a_restart_and_the_stop_writes_the_last_ones(
     people: People, tmp_path: Path
 ) -> None:

@@ -1,10 +1,12 @@
 """Writes the audit trail to its topic, and builds the trail from the broker's settings.
 
 Events stay in the trail's buffer until every in-sync replica has them, so one may be written twice
-after a lost response; its number tells.
+after a lost response; its number tells. Invariant: no event keeps those behind it from being
+written: one that the topic is not configured to take is dropped.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from penstock.config.broker_authorization import parse_super_users
 from penstock.config.effective_config import EffectiveConfig
@@ -62,6 +64,7 @@ class AuditLog:
             replicas=context.replicas,
             brokers=parts.links.open_connections(),
         )
+        self._batch_bytes = BATCH_BYTES
         self._task: asyncio.Task[None] | None = None
         self._dropped = 0  # as the log has said last
         self._failure: ErrorCode = ErrorCode.NONE  # likewise
@@ -95,17 +98,28 @@ class AuditLog:
             self._report_dropped()
 
     async def _try_write(self) -> bool:
-        """One batch. False: nothing was written, or it is not known."""
+        """One batch. False: nothing has come of it, or it is not known."""
         code = await self._topic.ensure_topic()
         if code is ErrorCode.NONE:
-            events = self._trail.peek(BATCH_BYTES)
+            events = self._trail.peek(self._batch_bytes)
             now_ms = self._wall_ms()
             records = [Record(number, now_ms, None, event) for number, event in enumerate(events)]
             code = await self._appends.append(build_batch(records))
             if code is ErrorCode.NONE:
                 self._trail.remove(len(events))
+                self._batch_bytes = min(2 * self._batch_bytes, BATCH_BYTES)
+            elif code is ErrorCode.MESSAGE_TOO_LARGE:
+                self._shrink(events)
+                return True
         self._report_failure(code)
         return code is ErrorCode.NONE
+
+    def _shrink(self, events: Sequence[bytes]) -> None:
+        """Somebody has lowered max.message.bytes of the topic."""
+        if len(events) == 1:
+            self._trail.remove(1, are_written=False)
+        else:
+            self._batch_bytes = sum(map(len, events)) // 2
 
     def _report_failure(self, code: ErrorCode) -> None:
         """Once, until it has changed."""

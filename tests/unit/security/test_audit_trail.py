@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.security.audit.events import (
+    MAX_EVENT_BYTES,
     MAX_RESOURCES,
     MAX_TEXT,
     OK,
@@ -209,3 +210,18 @@ def test_a_caller_without_a_name_is_audited_too() -> None:
     trail = make()
     trail.note_change(Caller(ANONYMOUS, "h", "L"), "CreateTopics", "Create", [], OK)
     assert events_of(trail)[0]["actor"]["user"]["name"] == "ANONYMOUS"
+
+
+def test_an_event_that_a_client_has_blown_up_fits_into_a_batch() -> None:
+    """One that no batch could take would keep all later ones from being written."""
+    trail = make()
+    longest = "\1" * MAX_TEXT  # six bytes each in JSON
+    resources = [
+        AuditedResource("topic", longest, (longest,) * MAX_RESOURCES) for _ in range(MAX_RESOURCES)
+    ]
+    trail.note_change(ADA, "IncrementalAlterConfigs", "Update", resources, OK)
+    [encoded] = trail.peek(10**9)
+    assert len(encoded) < 4 * MAX_EVENT_BYTES
+    [event] = events_of(trail)
+    assert [resource["name"] for resource in event["resources"]] == [longest] * MAX_RESOURCES
+    assert event["unmapped"] == {"details_left_out": True}

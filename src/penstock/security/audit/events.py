@@ -13,6 +13,7 @@ from penstock.security.principal import Caller
 OCSF_VERSION = "1.3.0"
 MAX_RESOURCES = 100  # named in an event; the others are counted
 MAX_TEXT = 300  # characters of a name that a client has chosen
+MAX_EVENT_BYTES = 64 * 1024  # with details; without them no event has more than four times as many
 
 _AUTHENTICATION, _API_ACTIVITY = 3002, 6003
 _IAM, _APPLICATION = 3, 6  # categories
@@ -111,6 +112,16 @@ def encode_event(event: Mapping[str, Any], source: AuditSource, number: str, wal
     return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode(
         errors="backslashreplace"
     )
+
+
+def without_details(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The event with the names of its resources alone, for one that would be too large."""
+    named = [
+        {name: value for name, value in resource.items() if name != "labels"}
+        for resource in event["resources"]
+    ]
+    unmapped = {**event.get("unmapped", {}), "details_left_out": True}
+    return {**event, "resources": named, "unmapped": unmapped}
 
 
 def clip(text: str) -> str:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from penstock.security.audit.events import (
+    MAX_EVENT_BYTES,
     AuditedResource,
     AuditSource,
     AuditStatus,
@@ -19,6 +20,7 @@ from penstock.security.audit.events import (
     change,
     denial,
     encode_event,
+    without_details,
 )
 from penstock.security.principal import Caller
 
@@ -111,6 +113,9 @@ class AuditTrail:
         self._count += 1
         number = f"{self._prefix}-{self._count}"
         encoded = encode_event(event, self._source, number, self._wall_ms())
+        if len(encoded) > MAX_EVENT_BYTES:
+            event = without_details(event)
+            encoded = encode_event(event, self._source, number, self._wall_ms())
         size = len(encoded) + _OVERHEAD_BYTES
         if self._pending_bytes + size > self._config.buffer_bytes:
             self._dropped += 1
