@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,7 +50,7 @@ def fetch_keys(url: str) -> list[Any]:
         return read_key_set(json.loads(content))
     except BadKeySet as error:
         raise JwksUnavailable(f"{url}: {error}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException, RecursionError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
         raise JwksUnavailable(f"{url}: {reason or type(error).__name__}") from None
 

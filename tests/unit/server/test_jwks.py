@@ -1,6 +1,9 @@
 """An issuer's keys: fetched from a file or from https, without redirection, and again later."""
 
 import json
+import socket
+import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from penstock.server.jwks import JwksUnavailable, fetch_keys
+from penstock.testing.certificates import CertificateAuthority
+
+HANG_S = 120
 
 
 def write_keys(path: Path, kid: str) -> str:
@@ -49,3 +55,39 @@ def test_other_addresses_are_refused(url: str) -> None:
 def test_an_issuer_that_does_not_answer_is_named() -> None:
     with pytest.raises(JwksUnavailable, match=r"https://127\.0\.0\.1:1/keys: .*refused"):
         fetch_keys("https://127.0.0.1:1/keys")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"SSH-2.0-nothing\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "IncompleteRead|JSONDecodeError"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "RecursionError|JSONDecodeError"),
+    ],
+    ids=["no HTTP", "cut off", "too deep"],
+)
+def test_an_issuer_that_answers_nonsense_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, why: str
+) -> None:
+    """Any other error would end the broker, whose task fetches the keys again and again."""
+    files = CertificateAuthority().issue("issuer").write(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.authority))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(HANG_S)
+        port = listening.getsockname()[1]
+
+        def answer_once() -> None:
+            accepted, _ = listening.accept()
+            accepted.settimeout(HANG_S)
+            with context.wrap_socket(accepted, server_side=True) as sock:
+                while b"\r\n\r\n" not in sock.recv(65_536):
+                    pass
+                sock.sendall(answer)
+
+        serving = threading.Thread(target=answer_once)
+        serving.start()
+        with pytest.raises(JwksUnavailable, match=f"https://127.0.0.1:{port}/keys: ({why})"):
+            fetch_keys(f"https://127.0.0.1:{port}/keys")
+        serving.join()
