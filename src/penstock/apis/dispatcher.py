@@ -193,6 +193,9 @@ class Dispatcher:
             request.reply(answer)
 
     def _throttle(self, request: Request, counters: ApiRequestCounters) -> None:
+        login = request.in_flight.login
+        if login is not None and login.principal is None:
+            return  # strangers would use up a quota that all who log in share until then
         services = self._services
         throttle = RequestThrottle(request, counters, self._quotas, services.timers.now_ms)
         throttle.is_exempt = is_authorized_broker(request.caller, services)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.apis.harness import ApiHarness as PlainHarness
 from tests.unit.apis.harness import FakeConnection, Sent, batch, topic_id_of
+from tests.unit.security.sasl.logins import PASSWORDS, make_listener, plain_token
 
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.inter_broker_access import InterBroker
@@ -24,6 +25,7 @@ from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.acl_authorizer import AclAuthorizer, AuthorizerConfig
 from penstock.security.quotas.client_quotas import ClientQuotas, QuotaWindows
 from penstock.security.quotas.rates import RateWindow
+from penstock.security.sasl.login import SaslLogin
 
 EVERYBODY = QuotaEntity(DEFAULT_ENTITY)
 WINDOW_S = 10  # as a rate counts a client that has just come
@@ -247,6 +249,21 @@ def test_time_above_the_request_quota_is_answered_and_muted_for_one_sample_at_mo
     assert 0 < ms_of(sent.reply) <= 1000
     assert harness.ask(ApiKey.METADATA, 0, topics=[])  # has no throttle time
     assert len(harness.connection.muted_ms) == 2
+
+
+def test_a_login_is_not_throttled_and_what_follows_it_is(harness: QuotaHarness) -> None:
+    """Until then everybody is anonymous: strangers would make all who log in wait."""
+    harness.limit(request_percentage=0.000_001)
+    connection = FakeConnection(listener="CLIENTS")
+    connection.login = SaslLogin(make_listener())
+    token = plain_token("alice", PASSWORDS["alice"])
+    harness.send(ApiKey.API_VERSIONS, 3, connection=connection)
+    harness.send(ApiKey.SASL_HANDSHAKE, 1, connection=connection, mechanism="PLAIN")
+    harness.send(ApiKey.SASL_AUTHENTICATE, 2, connection=connection, auth_bytes=token)
+    assert connection.caller.principal.name == "alice"
+    assert connection.muted_ms == []
+    harness.send(ApiKey.METADATA, 12, connection=connection, topics=[])
+    assert connection.muted_ms
 
 
 def create(name: str, partitions: int) -> dict[str, Any]:
