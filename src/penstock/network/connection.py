@@ -7,6 +7,7 @@ file lease is released and every in-flight request's close callback runs exactly
 
 import asyncio
 import socket
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ DISCARDED_BYTES = 64 * 1024
 DISCARDED_READS = 16  # of unread input, before the socket is closed
 _PARKED = 1  # its next request is large and waits for its turn
 _MUTED = 2  # a quota is exceeded: until a timer nothing is read and no request starts
+_HAS_TCP_STATE = sys.platform == "linux"  # as the first byte of TCP_INFO
+_CLOSE_WAIT = 8
 MAX_TIMED = 64  # unsent responses whose time until they are sent is measured
 
 
@@ -79,6 +82,7 @@ class ClientConnection:
         "_is_scheduled",
         "_is_writing",
         "_last_large_s",
+        "_left_ms",
         "_limits",
         "_login_timer",
         "_muted_until_ms",
@@ -152,6 +156,7 @@ class ClientConnection:
         self._is_draining = False
         self._is_first = True  # no request was received yet
         self._eof_ms: int | None = None  # None: the client may send more
+        self._left_ms: int | None = None  # since when a muted client is known to have gone
         self._turn_ms = self._active_ms = self._now_ms()
         self._frame_started_ms: int | None = self._turn_ms  # None: no request is partly received
         self._timer: Timer[Callable[[], None]] | None = None
@@ -208,7 +213,8 @@ class ClientConnection:
         self._muted_until_ms = until_ms
         self._holds |= _MUTED
         self._unmute_timer = timers.add_after(duration_ms, self._on_unmute)
-        self._watch_readable(False)
+        if not self._is_waited_for():
+            self._watch_readable(False)
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """The client violated the protocol. Earlier responses are sent as far as the socket
@@ -318,7 +324,7 @@ class ClientConnection:
             self._turn()
 
     def _on_unmute(self) -> None:
-        self._unmute_timer = None
+        self._unmute_timer = self._left_ms = None
         self._holds &= ~_MUTED
         self._active_ms = self._now_ms()  # the client was kept from being active
         self._schedule()
@@ -328,6 +334,8 @@ class ClientConnection:
         now_ms = self._now_ms()
         if now_ms - self._active_ms >= SPARE_IDLE_MS:
             self._receive_buffer.drop_spare()
+        if self._holds & _MUTED and self._left_ms is None and self._has_client_left():
+            self._left_ms = now_ms
         if not self._is_reading and self._is_reset():
             self.end()  # without a reader nothing else notices a reset
         elif not self._end_if_overdue(now_ms):
@@ -432,13 +440,19 @@ class ClientConnection:
         limits, send_queue = self._limits, self._send_queue
         return (
             self._gate is not None
-            or self._holds != 0
+            or (self._holds != 0 and not self._is_waited_for())
             or self.is_closed
             or len(self._in_flight) >= limits.max_unanswered
             or len(send_queue.entries) >= limits.max_unsent_replies
             or send_queue.unsent_bytes >= limits.max_unsent_bytes
             or self._is_draining
         )
+
+    def _is_waited_for(self) -> bool:
+        """All who need memory wait for the rest of its request, so it is received and served, even
+        if the connection is muted. One that is parked never is in this state."""
+        buffer = self._receive_buffer
+        return buffer.size > 0 and self._dependencies.memory.is_favoured(buffer)
 
     def _send(self) -> bool:
         """Send one turn's worth. False: the connection was closed."""
@@ -488,7 +502,7 @@ class ClientConnection:
             self._eof_ms is None
             and not has_backlog
             and not self._is_draining
-            and not self._holds & _MUTED
+            and not (self._holds & _MUTED and not self._is_waited_for())
             and not (is_blocked and receive_buffer.size >= self._limits.read_ahead_bytes)
         )
         can_read = receive_buffer.finish_turn(wants_more=wants_more, may_wait=not is_blocked)
@@ -549,8 +563,9 @@ class ClientConnection:
         if self._frame_started_ms is not None:
             limit_ms = limits.first_frame_ms if self._is_first else limits.started_frame_ms
             frame_ms = self._frame_started_ms + limit_ms
-        if self._eof_ms is not None:
-            half_closed_ms = self._eof_ms + limits.half_closed_ms
+        eof_ms = self._left_ms if self._eof_ms is None else self._eof_ms
+        if eof_ms is not None:
+            half_closed_ms = eof_ms + limits.half_closed_ms
         # A client with a request in flight is not idle, unless it does not read its responses.
         # Nor is a muted one.
         is_waiting = self._in_flight or self._holds & _MUTED
@@ -632,6 +647,14 @@ class ClientConnection:
         (libuv) signals a socket error only once, though bytes or the error itself may be left to
         receive."""
         return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+
+    def _has_client_left(self) -> bool:
+        """Whether it has closed its side, which no read finds while the connection is muted: a
+        client that comes again and again would leave a descriptor behind each time."""
+        if not _HAS_TCP_STATE:
+            return False  # the end of the stream is read once the connection is not muted
+        info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO)
+        return info.to_bytes(4, sys.byteorder, signed=True)[0] == _CLOSE_WAIT
 
     def _discard_input(self) -> None:
         """Closing with unread bytes resets the connection and loses responses in transit."""

@@ -1,6 +1,8 @@
 """Muted connections, and connections above the creation rate of their address."""
 
 import asyncio
+import socket
+import sys
 
 import pytest
 from tests.unit.network.harness import LOOPS, NetworkHarness, echo, framed, serve
@@ -11,6 +13,8 @@ from penstock.network.limits import NetworkLimits
 from penstock.security.quotas.client_quotas import ClientQuotas, QuotaWindows
 from penstock.security.quotas.rates import RateWindow
 
+LARGE = bytes(2_000_000)
+LIMITS = NetworkLimits()
 MUTED_MS = 600_000  # longer than a test may take
 A_WHILE_S = 0.05  # in which a connection that is not muted would have answered many times
 
@@ -79,6 +83,57 @@ def test_a_muted_connection_is_not_idle_and_ends_with_the_server() -> None:
         assert await client.is_cut_off()
 
     serve(scenario, on_request=throttle, limits=NetworkLimits(max_idle_ms=1_000))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+def test_a_muted_client_that_leaves_keeps_no_descriptor() -> None:
+    """It may have left requests behind, so that the end of its stream cannot be read."""
+
+    async def scenario(serving: NetworkHarness) -> None:
+        client = await serving.connect()
+        await client.ask(b"mute")
+        await client.send_frame(bytes(100))
+        client.sock.shutdown(socket.SHUT_WR)
+        for _ in range(2):  # until it is looked for, and then the time of a half-closed client
+            serving.pass_time(LIMITS.started_frame_ms + LIMITS.half_closed_ms)
+            await asyncio.sleep(A_WHILE_S)
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert await client.is_cut_off()
+
+    serve(scenario, on_request=throttle, limits=LIMITS)
+
+
+def test_a_muted_client_that_all_wait_for_may_finish_its_request() -> None:
+    muting: list[InFlightRequest] = []
+
+    def start(request: InFlightRequest) -> None:
+        if bytes(request.frame[:4]) != b"mute":
+            echo(request)
+            return
+        request.let_next_start()
+        muting.append(request)
+
+    async def scenario(serving: NetworkHarness) -> None:
+        client, other = await serving.connect(), await serving.connect()
+        await client.send(framed(b"mute"))
+        await client.send(framed(LARGE)[:-1])  # more than the budget has
+        await serving.until(lambda: serving.server.statistics().received_bytes > len(LARGE))
+        asking = asyncio.create_task(other.ask(LARGE))
+        await serving.until(lambda: serving.server.statistics().waiting_for_memory > 0)
+        [request] = muting
+        request.reply([framed(b"muted")])
+        request.mute(MUTED_MS)
+        await client.send(LARGE[-1:])
+        assert await client.read_frame() == b"muted"
+        assert await client.read_frame() == LARGE
+        assert await asking == LARGE
+        asking = asyncio.create_task(client.ask(b"next"))
+        await asyncio.sleep(A_WHILE_S)
+        assert not asking.done(), "it is still muted"
+        asking.cancel()
+
+    limits = NetworkLimits(receive_budget_bytes=1, max_request_bytes=len(LARGE))
+    serve(scenario, on_request=start, limits=limits)
 
 
 SAMPLE_MS = 1_000_000  # longer than a test may take
