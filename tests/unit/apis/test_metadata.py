@@ -486,3 +486,15 @@ def test_cluster_operations_are_none_without_describe(
 
 def test_responses_have_no_throttle_time(harness: ApiHarness) -> None:
     assert ask(harness, LATEST).throttle_time == timedelta()
+
+
+def test_what_a_principal_may_do_with_the_cluster_is_told_to_nobody_else(
+    harness: ApiHarness,
+) -> None:
+    allowed = harness.ask(KEY, 8, topics=None, include_cluster_authorized_operations=True)
+    assert allowed.cluster_authorized_operations > 0
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    denied = harness.ask(KEY, 8, topics=None, include_cluster_authorized_operations=True)
+    assert denied.cluster_authorized_operations == 0
+    not_asked = harness.ask(KEY, 8, topics=None)
+    assert not_asked.cluster_authorized_operations == NOT_ASKED

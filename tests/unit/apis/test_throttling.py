@@ -313,6 +313,14 @@ def test_clients_that_do_not_know_the_error_are_only_made_to_wait(
         assert ms_of(reply) == throttle_ms
 
 
+def test_topics_that_metadata_creates_count_as_well(few_mutations: QuotaHarness) -> None:
+    for name in ("a", "b", "c"):
+        few_mutations.ask(
+            ApiKey.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=True
+        )
+    assert few_mutations.connection.muted_ms == [1_000], "two are a window's"
+
+
 def test_a_user_with_a_quota_of_its_own_does_not_fall_under_the_default(
     harness: QuotaHarness,
 ) -> None:

@@ -18,6 +18,7 @@ from penstock.apis.access import (
 from penstock.apis.api import Api, Request
 from penstock.apis.cluster.listener_addresses import broker_address
 from penstock.apis.cluster.metadata_response import ResponseBroker, TopicEncoder, encode_body
+from penstock.apis.throttling import find_throttle
 from penstock.controller.interface import ApiError, CreatableTopic
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.model.cluster import INTERNAL_TOPICS, TopicState
@@ -70,7 +71,7 @@ def _answer_all(request: Request, services: "Services") -> bytes:
     """Topics that the caller may not describe are left out."""
     topics = services.metadata.topics
     seen = _list_visible(request, services, topics)
-    if len(seen) < len(topics) or _wants_operations(request):
+    if len(seen) < len(topics) or _depends_on_caller(request):
         return _build(request, services, _encode_topics(request, services, seen))
     return _answer_everything(request, services, seen)
 
@@ -205,6 +206,9 @@ async def _create_and_answer(request: Request, services: "Services", names: list
     config = services.config()
     if len(names) * config.num_partitions > MAX_PARTITIONS_PER_REQUEST:
         return _answer_named(request, services, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION))
+    throttle = find_throttle(request)
+    if throttle is not None:  # Metadata has no error for it: the client is made to wait
+        throttle.try_use_mutations(len(names) * config.num_partitions, must_succeed=True)
     topics = [
         CreatableTopic(
             name=name,
@@ -262,6 +266,11 @@ def _may_create(request: Request, services: "Services", name: str) -> bool:
 
 def _wants_operations(request: Request) -> bool:
     return bool(request.message.include_topic_authorized_operations)
+
+
+def _depends_on_caller(request: Request) -> bool:
+    """Whether the response has what this principal may do, of topics or of the cluster."""
+    return _wants_operations(request) or bool(request.message.include_cluster_authorized_operations)
 
 
 def _cluster_operations(request: Request, services: "Services") -> int:
