@@ -16,6 +16,7 @@ from penstock.security.principal import Caller, Principal
 MAX_REMEMBERED = 50_000  # decisions, of some 200 bytes each
 
 _Question = tuple[Principal, str, AclOperation, ResourceType, str]
+_AnyQuestion = tuple[Principal, str, AclOperation, ResourceType]
 
 
 class AuthorizerConfig(NamedTuple):
@@ -36,11 +37,14 @@ class AclAuthorizer:
         self._config = config
         self.index = AclIndex()
         self._remembered: dict[_Question, bool] = {}
+        # Whether something of a type may be allowed: looking at all rules takes long.
+        self._remembered_any: dict[_AnyQuestion, bool] = {}
 
     def replace(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
         """Take these as all rules of the pattern; the next request is decided by them."""
         self.index.replace(pattern, entries)
         self._remembered.clear()
+        self._remembered_any.clear()
 
     def allows(
         self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
@@ -75,8 +79,15 @@ class AclAuthorizer:
     def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
         if str(caller.principal) in self._config.super_users:
             return True
-        return self.index.may_be_allowed(
+        question = (caller.principal, caller.host, operation, resource)
+        remembered = self._remembered_any.get(question)
+        if remembered is not None:
+            return remembered
+        if len(self._remembered_any) >= MAX_REMEMBERED:
+            self._remembered_any.clear()
+        is_allowed = self._remembered_any[question] = self.index.may_be_allowed(
             Access(caller.principal, caller.host, operation),
             resource,
             open_without_rules=self._config.allows_everyone_without_rules,
         )
+        return is_allowed

@@ -5,6 +5,7 @@ writes, deletes or alters may also describe, and what alters configs may describ
 implications hold for rules that allow only.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -110,21 +111,29 @@ class AclIndex:
 
     def __init__(self) -> None:
         self._rules: dict[ResourcePattern, tuple[_Rule, ...]] = {}
-        # How long the prefixes of a type are: one lookup each.
+        # How long the prefixes of a type are, in order: one lookup each.
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._prefix_counts: dict[ResourceType, Counter[int]] = {}  # by length; no zeros
 
     def replace(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
         """Take these as all rules of the pattern."""
         rules = tuple(_Rule(AclBinding(pattern, entry)) for entry in sorted(set(entries)))
+        added = bool(rules) - (pattern in self._rules)
         if rules:
             self._rules[pattern] = rules
         else:
             self._rules.pop(pattern, None)
-        if pattern.pattern_type is PatternType.PREFIXED:
-            lengths = {
-                len(name) for name in self._names(pattern.resource_type, PatternType.PREFIXED)
-            }
-            self._prefix_lengths[pattern.resource_type] = tuple(sorted(lengths))
+        if added and pattern.pattern_type is PatternType.PREFIXED:
+            self._count_prefix(pattern, added)
+
+    def _count_prefix(self, pattern: ResourcePattern, added: int) -> None:
+        """Without a look at the other patterns: a broker reads thousands of them in one go."""
+        counts = self._prefix_counts.setdefault(pattern.resource_type, Counter())
+        length = len(pattern.name)
+        counts[length] += added
+        if not counts[length]:
+            del counts[length]
+        self._prefix_lengths[pattern.resource_type] = tuple(sorted(counts))
 
     def patterns(self) -> list[ResourcePattern]:
         return sorted(self._rules)
