@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
-from penstock.model.quotas import DEFAULT_ENTITY, QuotaEntity, QuotaKey
+from penstock.model.quotas import (
+    DEFAULT_ENTITY,
+    InvalidQuota,
+    QuotaEntity,
+    QuotaKey,
+    check_value,
+    is_rate,
+)
 from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.security.quotas.levels import QuotaBound, find_client_bound
 from penstock.security.quotas.rates import PacedRate, RateWindow, TokenBucket, WindowedRate
@@ -208,3 +215,26 @@ def test_quotas_are_active_only_if_there_are_some(
     quotas.replace({})
     assert not quotas.is_active
     assert not quotas.limits_connections
+
+
+@settings(max_examples=CASES)
+@given(rate=st.floats(min_value=0, allow_nan=False), units=st.integers(1, 2**31))
+def test_any_rate_that_is_taken_can_be_enforced(rate: float, units: int) -> None:
+    """An error here would end requests, or a timer of the broker."""
+    quotas = ClientQuotas()
+    taken = {key: rate for key in QuotaKey if is_rate(repr(rate)) or _is_taken(key, rate)}
+    quotas.replace({QuotaEntity("ada"): taken, QuotaEntity(ip=DEFAULT_ENTITY): taken})
+    for now_ms in (0, 1):
+        assert quotas.use_producer_bytes("ada", "", units, now_ms) >= 0
+        assert quotas.use_consumer_bytes("ada", "", units, now_ms) >= 0
+        assert quotas.use_request_time("ada", "", units / 1e6, now_ms) >= 0
+        assert quotas.try_use_mutations("ada", "", units, now_ms, must_succeed=True)[1] >= 0
+        assert quotas.use_connection("10.0.0.9", now_ms) >= 0
+        assert (quotas.find_fetch_limit("ada", "") or 1) >= 1
+
+
+def _is_taken(key: QuotaKey, rate: float) -> bool:
+    try:
+        return check_value(key, rate) > 0
+    except InvalidQuota:
+        return False

@@ -15,7 +15,7 @@ from penstock.controller.znodes import (
     TOPIC_CONFIGS,
     group_of_config,
 )
-from penstock.model.quotas import CLIENT_KEYS, IP_KEYS, QuotaEntity, is_rate
+from penstock.model.quotas import CLIENT_KEYS, IP_KEYS, MAX_RATE, MIN_RATE, QuotaEntity, is_rate
 
 ClientEntity = QuotaEntity  # quotas and credentials lie in the same znodes
 
@@ -62,7 +62,7 @@ def find_entity_problem(entity: ClientEntity, configs: Mapping[str, str]) -> str
 
 
 def _check_rate(value: str) -> str | None:
-    return None if is_rate(value) else "is not a number above 0"
+    return None if is_rate(value) else f"is not a number from {MIN_RATE:g} to {MAX_RATE:g}"
 
 
 def _check_credential(value: str) -> str | None:

@@ -32,6 +32,8 @@ _WHOLE = (
     QuotaKey.CONNECTION_CREATION_RATE,
 )
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+# What is divided by a rate, or multiplied with it, stays a number.
+MIN_RATE, MAX_RATE = 1e-9, float(_LONG_MAX)
 _EPSILON = 1e-6  # as in Kafka: how far a double may be from the whole number that it stands for
 
 
@@ -121,6 +123,8 @@ def check_value(key: QuotaKey, value: float) -> float:
     """As it is stored: byte and connection rates are whole numbers. Or InvalidQuota."""
     if not 0 < value < inf:
         raise InvalidQuota(f"{key} is not a number above 0")
+    if not MIN_RATE <= value <= MAX_RATE:
+        raise InvalidQuota(f"{key} must be from {MIN_RATE:g} to {MAX_RATE:g}")
     if key not in _WHOLE:
         return value
     whole = int(value + _EPSILON)
@@ -138,6 +142,6 @@ def format_quota(key: QuotaKey, value: float) -> str:
 def is_rate(text: str) -> bool:
     """Tools write rates as decimals, with a fraction or not."""
     try:
-        return 0 < float(text) < inf
+        return MIN_RATE <= float(text) <= MAX_RATE
     except ValueError:
         return False
