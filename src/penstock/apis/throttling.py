@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.apis.request_counters import ApiRequestCounters
 from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
+from penstock.model.quotas import MAX_CLIENT_ID
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import encode_response_header
 from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, PrivateKey
@@ -62,7 +63,7 @@ class RequestThrottle:
         self._key: ApiKey | PrivateKey = request.key
         self._version = request.version
         self._user = request.caller.principal.name
-        self._client_id = request.client_id or ""
+        self._client_id = (request.client_id or "")[:MAX_CLIENT_ID]
         self.inner: RequestObserver = counters
         self._quotas = quotas
         self._now_ms = now_ms

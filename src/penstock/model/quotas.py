@@ -32,6 +32,8 @@ _WHOLE = (
     QuotaKey.CONNECTION_CREATION_RATE,
 )
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+# Clients choose their ids, which are remembered. Longer ones that begin alike count as one.
+MAX_CLIENT_ID = 255
 # What is divided by a rate, or multiplied with it, stays a number.
 MIN_RATE, MAX_RATE = 1e-9, float(_LONG_MAX)
 _EPSILON = 1e-6  # as in Kafka: how far a double may be from the whole number that it stands for
@@ -96,6 +98,8 @@ def check_entity(entity: QuotaEntity) -> QuotaEntity:
     """The entity with its address in one spelling, or InvalidQuota."""
     if entity == QuotaEntity():
         raise InvalidQuota("a quota is for a user, a client id, both together, or an address")
+    if entity.client_id is not None and len(entity.client_id) > MAX_CLIENT_ID:
+        raise InvalidQuota(f"a client id with a quota has at most {MAX_CLIENT_ID} characters")
     if entity.ip is None:
         return entity
     if entity.user is not None or entity.client_id is not None:

@@ -13,7 +13,8 @@ from penstock.security.acl_index import Access, AclIndex, Decision, Reason
 from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.security.principal import Caller, Principal
 
-MAX_REMEMBERED = 50_000  # decisions, of some 200 bytes each
+MAX_REMEMBERED = 50_000  # decisions, of some 200 bytes each and a name
+MAX_REMEMBERED_NAME = 249  # as long as a topic's; that of a group may have 32,767 characters
 
 _Question = tuple[Principal, str, AclOperation, ResourceType, str]
 _AnyQuestion = tuple[Principal, str, AclOperation, ResourceType]
@@ -56,7 +57,8 @@ class AclAuthorizer:
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         is_allowed = self.decide(caller.principal, caller.host, operation, resource, name)[0]
-        self._remembered[question] = is_allowed
+        if len(name) <= MAX_REMEMBERED_NAME:  # clients choose names, and must not fill the memory
+            self._remembered[question] = is_allowed
         return is_allowed
 
     def decide(

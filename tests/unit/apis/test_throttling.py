@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from tests.unit.apis.harness import ApiHarness as PlainHarness
-from tests.unit.apis.harness import FakeConnection, Sent, batch, topic_id_of
+from tests.unit.apis.harness import FakeConnection, Sent, batch, build, topic_id_of
 from tests.unit.security.sasl.logins import PASSWORDS, make_listener, plain_token
 
 from penstock.apis.dispatcher import Dispatcher
@@ -21,6 +22,8 @@ from penstock.inter_broker.apis.registry import load_private_api
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.quotas import DEFAULT_ENTITY, QuotaEntity, QuotaKey, Quotas
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_request_frame
+from penstock.protocol.schemas import get_request_schema
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.acl_authorizer import AclAuthorizer, AuthorizerConfig
 from penstock.security.quotas.client_quotas import ClientQuotas, QuotaWindows
@@ -331,6 +334,23 @@ def test_a_user_with_a_quota_of_its_own_does_not_fall_under_the_default(
         }
     )
     assert ms_of(harness.produce().reply) == 0
+
+
+def test_invented_client_ids_are_kept_only_in_part(harness: QuotaHarness) -> None:
+    """They are remembered with what they have used, so they must not fill the memory."""
+    harness.limit(entity=QuotaEntity(None, DEFAULT_ENTITY), request_percentage=0.000_001)
+    message = build(get_request_schema(ApiKey.METADATA, 12), {"topics": []})
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            client_id = f"{number:030000}"
+            frame = encode_request_frame(message, correlation_id=number, client_id=client_id)
+            harness.send_frame(bytearray(frame[4:]))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(harness.connection.muted_ms) == 200
+    assert held_bytes < 2_000_000
 
 
 def test_throttles_are_counted(harness: QuotaHarness) -> None:

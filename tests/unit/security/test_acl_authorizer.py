@@ -1,5 +1,7 @@
 """The authorizer's remembered decisions, and the index of prefixes while rules change."""
 
+import tracemalloc
+
 from penstock.model.acls import AccessControlEntry, AclPermission, PatternType, ResourcePattern
 from penstock.security.acl_authorizer import AclAuthorizer, AuthorizerConfig
 from penstock.security.authorizer import AclOperation, ResourceType
@@ -51,3 +53,18 @@ def test_whether_any_topic_is_allowed_follows_the_rules() -> None:
     assert not authorizer.allows_any(ADA, AclOperation.READ, ResourceType.TOPIC)
     authorizer.replace(prefix("a"), [])
     assert not may_write()
+
+
+def test_long_names_are_decided_without_being_kept() -> None:
+    """A client that invents names must not fill the memory."""
+    authorizer = AclAuthorizer(AuthorizerConfig())
+    authorizer.replace(prefix("a"), [READ])
+    tracemalloc.start()
+    try:
+        for number in range(1_000):
+            name = f"a{number:030000}"
+            assert authorizer.allows(ADA, AclOperation.READ, ResourceType.TOPIC, name)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1_000_000
