@@ -225,3 +225,13 @@ def test_an_event_that_a_client_has_blown_up_fits_into_a_batch() -> None:
     [event] = events_of(trail)
     assert [resource["name"] for resource in event["resources"]] == [longest] * MAX_RESOURCES
     assert event["unmapped"] == {"details_left_out": True}
+
+
+def test_failed_logins_leave_half_of_the_buffer_to_events_of_others() -> None:
+    trail = make(buffer_bytes=20_000)
+    while not trail.statistics().dropped:
+        trail.note_authentication(ADA, "TLS", "the client's certificate is refused")
+    assert trail.statistics().pending_bytes <= 10_000
+    trail.note_authentication(ADA, "SCRAM-SHA-512")
+    trail.note_change(ADA, "DeleteTopics", "Delete", [ORDERS], OK)
+    assert trail.statistics().dropped == 1

@@ -77,7 +77,7 @@ class AuditTrail:
         """`mechanism`: TLS, or one of SASL. `error`: why it failed, in words that name no secret;
         the caller's principal then counts for nothing."""
         if self.audits_authentication and (error is not None or self._includes(caller)):
-            self._add(authentication(caller, mechanism, error))
+            self._add(authentication(caller, mechanism, error), is_strangers=error is not None)
 
     def note_denied(
         self, caller: Caller, request: str, operation: str, resource: AuditedResource, rule: str
@@ -109,7 +109,7 @@ class AuditTrail:
             resource.type != "topic" or resource.name not in excluded for resource in resources
         )
 
-    def _add(self, event: Mapping[str, Any]) -> None:
+    def _add(self, event: Mapping[str, Any], *, is_strangers: bool = False) -> None:
         self._count += 1
         number = f"{self._prefix}-{self._count}"
         encoded = encode_event(event, self._source, number, self._wall_ms())
@@ -117,7 +117,9 @@ class AuditTrail:
             event = without_details(event)
             encoded = encode_event(event, self._source, number, self._wall_ms())
         size = len(encoded) + _OVERHEAD_BYTES
-        if self._pending_bytes + size > self._config.buffer_bytes:
+        # Whoever has no account must not crowd out what is audited of those who have one.
+        limit = self._config.buffer_bytes // 2 if is_strangers else self._config.buffer_bytes
+        if self._pending_bytes + size > limit:
             self._dropped += 1
             return
         self._pending.append(encoded)
