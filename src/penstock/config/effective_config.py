@@ -53,6 +53,11 @@ class EffectiveValue(NamedTuple):
     set_as: str | None = None  # the name that set it, perhaps a fallback's; None: default
     where: str | None = None
 
+    def __repr__(self) -> str:
+        """In tracebacks and messages of tests, where a secret must not be."""
+        value = "[hidden]" if self.setting.sensitive else repr(self.value)
+        return f"EffectiveValue({self.setting.name}={value}, {self.source.name})"
+
 
 class EffectiveConfig(Mapping[str, Value]):
     """Setting name -> typed value, for every declared setting of the scope.

@@ -25,6 +25,10 @@ class SaslMechanism(NamedTuple):
     begin: Callable[[], MechanismExchange]
     max_session_ms: int  # 0: a session never ends
 
+    def __repr__(self) -> str:
+        """Without the function, which may hold the passwords of users."""
+        return f"SaslMechanism(max_session_ms={self.max_session_ms})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslListener:

@@ -92,3 +92,9 @@ def test_a_session_is_renewed_at_most_once_a_second() -> None:
     login = logged_in(now_ms=5_000)
     assert login.begin("PLAIN", is_raw=False, now_ms=5_999) is HandshakeResult.ILLEGAL
     assert login.begin("PLAIN", is_raw=False, now_ms=6_000) is HandshakeResult.BEGUN
+
+
+def test_a_listener_shows_no_password() -> None:
+    shown = repr(make_listener())
+    assert "PLAIN" in shown
+    assert not any(password in shown for password in PASSWORDS.values())
