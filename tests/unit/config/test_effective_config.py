@@ -269,7 +269,7 @@ def test_typed_getters_reject_a_setting_of_another_type() -> None:
 
 
 def test_an_effective_value_shows_no_secret() -> None:
-    broker = resolve_broker(_given(**{"ssl_keystore_password": "s3cret"}))
+    broker = resolve_broker(_given(ssl_keystore_password="s3cret"))
     shown = repr(broker.get_effective("ssl.keystore.password"))
     assert shown == "EffectiveValue(ssl.keystore.password=[hidden], STATIC_BROKER)"
     assert "=1," in repr(broker.get_effective("num.partitions"))
