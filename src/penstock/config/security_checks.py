@@ -49,6 +49,7 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
     return [
         *_dependent_findings(secured, explicit),
         *_stray_findings(values, explicit),
+        *_repeated_findings(explicit),
         *_authorizer_findings(values),
         *_zookeeper_findings(values, explicit),
         *_policy_findings(values),
@@ -100,6 +101,17 @@ def _stray_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFindin
             )
 
 
+def _repeated_findings(explicit: Set[str]) -> Iterator[ConfigFinding]:
+    """Names of listeners are compared in any case, so only one of these could be in effect."""
+    spelled: dict[str, str] = {}
+    for name in sorted(explicit):
+        if not name.startswith("listener.name."):
+            continue
+        other = spelled.setdefault(name.lower(), name)
+        if other != name:
+            yield ConfigFinding(name, f"is set as {other}, too; remove one of them")
+
+
 def _is_security(setting: Setting) -> bool:
     return setting.name.startswith(_FAMILIES["SASL_SSL"])
 
@@ -140,7 +152,7 @@ def _are_brokers_anonymous(values: Values) -> bool:
     """Whether no request between brokers would be allowed."""
     protocols = get_protocol_map(values["listener.security.protocol.map"])
     name = values["inter.broker.listener.name"]
-    protocol = protocols.get(name, _PLAINTEXT) if name else values[_INTER_BROKER].upper()
+    protocol = protocols.get(name.upper(), _PLAINTEXT) if name else values[_INTER_BROKER].upper()
     return protocol == _PLAINTEXT and _ANONYMOUS not in parse_super_users(values[_SUPER_USERS])
 
 

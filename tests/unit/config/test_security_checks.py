@@ -132,3 +132,27 @@ def test_a_guard_that_is_not_in_effect_is_refused_by_name(name: str, value: str)
     assert problem.startswith(f"server.properties:1: {name}: ")
     assert "is not in effect" in problem
     assert "remove it" in problem
+
+
+def test_a_setting_of_a_listener_that_is_set_in_two_spellings_is_refused() -> None:
+    """The names of listeners are the same in any case, and the later one would win in silence."""
+    [problem] = _problems(
+        "listeners=SSL://:1\nsecurity.inter.broker.protocol=SSL\n"
+        "listener.name.SSL.ssl.client.auth=required\nlistener.name.ssl.ssl.client.auth=none"
+    )
+    assert problem == (
+        "server.properties:4: listener.name.ssl.ssl.client.auth: is set as "
+        "listener.name.SSL.ssl.client.auth, too; remove one of them"
+    )
+
+
+def test_a_listener_of_brokers_with_tls_may_be_named_in_any_case() -> None:
+    """Not taken for plaintext, with the advice to let anonymous clients do everything."""
+    resolve_broker(
+        parse_properties(
+            f"{_ACLS}\nzookeeper.connect=h:1\nsuper.users=User:CN=broker\n"
+            "listeners=inside://:1\nlistener.security.protocol.map=inside:SSL\n"
+            "inter.broker.listener.name=inside",
+            file="server.properties",
+        )
+    )
