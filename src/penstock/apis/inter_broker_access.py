@@ -33,12 +33,13 @@ class InterBroker:
 
 
 def is_authorized_broker(caller: Caller, services: "Services") -> bool:
-    """Whether the caller's principal is one of brokers, on their listener. Without an authorizer
-    nobody's is: then only requests that pass `check_broker` count as those of brokers."""
+    """Whether the caller's principal is one of brokers, on their listener. Without an authorizer,
+    or where it allows everybody for want of rules, nobody's is: then only requests that pass
+    `check_broker` count as those of brokers."""
     brokers = services.inter_broker
     if brokers is None or services.acls is None or caller.listener != brokers.listener:
         return False
-    return services.authorizer.allows(
+    return services.authorizer.names_allowed(
         caller, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
 

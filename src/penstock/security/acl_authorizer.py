@@ -93,3 +93,13 @@ class AclAuthorizer:
             open_without_rules=self._config.allows_everyone_without_rules,
         )
         return is_allowed
+
+    def names_allowed(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        if not self.allows(caller, operation, resource, name):
+            return False
+        if not self._config.allows_everyone_without_rules:
+            return True
+        decision = self.decide(caller.principal, caller.host, operation, resource, name)
+        return decision.reason is not Reason.NO_RULES_OPEN

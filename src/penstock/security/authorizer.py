@@ -16,6 +16,12 @@ class Authorizer(Protocol):
     def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
         """Whether there may be a resource of this type on which the caller may do this."""
 
+    def names_allowed(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        """Whether the caller is allowed as somebody whom the configuration or a rule names, not as
+        anybody for want of rules."""
+
 
 class AllowAll:
     """The authorizer of a broker without ACLs: everything is allowed."""
@@ -27,3 +33,8 @@ class AllowAll:
 
     def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
         return True
+
+    def names_allowed(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        return False

@@ -96,6 +96,11 @@ class FakeAuthorizer:
     def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
         return self.allows(caller, operation, resource, "*")
 
+    def names_allowed(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        return self.allows(caller, operation, resource, name)
+
 
 class FakeController:
     """Creates topics only on the harness's broker; refuses what a test sets."""

@@ -19,6 +19,7 @@ from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.registry import APIS
 from penstock.apis.throttling import RequestThrottle
 from penstock.inter_broker.apis.registry import load_private_api
+from penstock.model.acls import AccessControlEntry, AclPermission, ResourcePattern
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.quotas import DEFAULT_ENTITY, QuotaEntity, QuotaKey, Quotas
 from penstock.protocol.api_keys import ApiKey
@@ -26,6 +27,7 @@ from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.schemas import get_request_schema
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.acl_authorizer import AclAuthorizer, AuthorizerConfig
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from penstock.security.quotas.client_quotas import ClientQuotas, QuotaWindows
 from penstock.security.quotas.rates import RateWindow
 from penstock.security.sasl.login import SaslLogin
@@ -229,6 +231,25 @@ def test_a_principal_of_brokers_is_exempt_on_their_listener_alone(harness: Quota
         connection = FakeConnection(listener=listener)
         sent = harness.send(ApiKey.METADATA, 12, connection=connection, topics=[])
         assert (ms_of(sent.reply) > 0, bool(connection.muted_ms)) == (throttled, throttled)
+
+
+def test_whoever_is_allowed_for_want_of_rules_is_no_broker(harness: QuotaHarness) -> None:
+    """Else allow.everyone.if.no.acl.found would take all who share their listener out of quotas."""
+    authorizer = AclAuthorizer(AuthorizerConfig(frozenset(["User:broker"]), True))
+    rules = cast("Any", SimpleNamespace())
+    harness.services = replace(harness.services, authorizer=authorizer, acls=rules)
+    harness.dispatcher = Dispatcher(APIS, harness.services)
+    harness.limit(request_percentage=0.000_001)
+    connection = FakeConnection(listener="BROKERS")
+    harness.send(ApiKey.METADATA, 12, connection=connection, topics=[])
+    assert connection.muted_ms
+    cluster = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
+    anonymous = AccessControlEntry(
+        "User:ANONYMOUS", "*", AclOperation.CLUSTER_ACTION, AclPermission.ALLOW
+    )
+    authorizer.replace(cluster, [anonymous])
+    harness.send(ApiKey.METADATA, 12, connection=connection, topics=[])
+    assert len(connection.muted_ms) == 1
 
 
 @pytest.mark.parametrize(

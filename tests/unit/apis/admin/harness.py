@@ -80,6 +80,11 @@ class FakeAuthorizer:
     def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
         return self.allows(caller, operation, resource, "*")
 
+    def names_allowed(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        return self.allows(caller, operation, resource, name)
+
 
 class FakeController:
     """A fake controller: records requests, and returns the results that a test sets.

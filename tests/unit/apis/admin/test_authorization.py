@@ -41,6 +41,11 @@ class DenyAll:
     def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
         return self.allows(caller, operation, resource, "*")
 
+    def names_allowed(
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        return self.allows(caller, operation, resource, name)
+
 
 class TopicRequest(NamedTuple):
     """A request about one topic, and where its response has that topic's error."""
