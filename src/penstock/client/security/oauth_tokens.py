@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode, urlsafe_b64encode
+from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -117,6 +118,8 @@ def _ask_provider(login: OidcLogin, now_s: float) -> BearerToken:
     except urllib.error.HTTPError as error:
         with error:
             raise _failed(login, f"answers {error.code} {error.reason}") from None
+    except HTTPException as error:  # its text is what came in place of an answer
+        raise _failed(login, f"gives no answer of HTTP: {type(error).__name__}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise _failed(login, f"cannot be reached: {reason}") from None
@@ -132,7 +135,7 @@ def _read_answer(login: OidcLogin, content: bytes, now_s: float) -> BearerToken:
     try:
         answer = json.loads(content)
         return BearerToken(str(answer["access_token"]), now_s + float(answer["expires_in"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _failed(login, "answers without access_token and expires_in in JSON") from None
 
 
