@@ -179,7 +179,8 @@ def test_what_is_only_validated_is_not_stored(harness: ApiHarness, quotas: FakeQ
         (entry(ADA, request_percentage=float("inf")), ErrorCode.INVALID_REQUEST),
         (entry(ADA, bytes_rate=1.0), ErrorCode.INVALID_REQUEST),
         (entry(QuotaEntity(ip="a.host"), connection_creation_rate=1.0), ErrorCode.INVALID_REQUEST),
-        (entry(QuotaEntity(".."), producer_byte_rate=1.0), ErrorCode.INVALID_REQUEST),
+        (entry(QuotaEntity(None, "c" * 256), producer_byte_rate=1.0), ErrorCode.INVALID_REQUEST),
+        (entry(ADA, request_percentage=1e-300), ErrorCode.INVALID_REQUEST),
         (
             entry(QuotaEntity("ada", None, "10.0.0.7"), producer_byte_rate=1.0),
             ErrorCode.INVALID_REQUEST,
