@@ -80,7 +80,7 @@ def test_a_taken_broker_id_leaves_no_files_and_no_report_of_lost_replicas(
     assert list(tmp_path.iterdir()) == []
 
 
-READ_BY_THE_BROKER = ("/cluster/id", "/config/topics/orders")
+READ_BY_THE_BROKER = ("/cluster/id",)
 READ_BY_THE_CONTROLLER = ("/brokers/topics/orders", "/controller_epoch")
 
 
@@ -88,7 +88,7 @@ READ_BY_THE_CONTROLLER = ("/brokers/topics/orders", "/controller_epoch")
     "path",
     [*READ_BY_THE_BROKER, *READ_BY_THE_CONTROLLER]
     if is_long()
-    else [READ_BY_THE_BROKER[0], READ_BY_THE_CONTROLLER[0]],
+    else [*READ_BY_THE_BROKER, READ_BY_THE_CONTROLLER[0]],
 )
 def test_a_damaged_znode_refuses_the_start_with_one_line(
     zookeeper_connect: str, tmp_path: Path, path: str

@@ -274,6 +274,8 @@ def test_driver_receives_a_report_from_each_task(
                 "rows": 5,
                 "end_offsets": [[[topic_name, 0], 5]],
                 "prepared": None,
+                "run": query.runId,
+                "plan": None,
             }
         ],
     }

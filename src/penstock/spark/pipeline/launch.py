@@ -36,6 +36,7 @@ _QUIET = {
 
 # Loggers by which PySpark reports errors of SQL and of DataFrames before it raises them.
 _ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_PY4J = "/py4j/"
 
 
 @contextmanager
@@ -112,11 +113,17 @@ def _log_into(log_file: Path) -> None:
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4js)
     for name in _ERROR_LOGGERS:
         logger = PySparkLogger.getLogger(name)
         for handler in logger.handlers[:]:
             logger.removeHandler(handler)
         logger.addHandler(logging.FileHandler(log_file, delay=True))
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Py4J reports a connection that Java has closed to the root logger, with a traceback."""
+    return _PY4J not in record.pathname
 
 
 @contextmanager
