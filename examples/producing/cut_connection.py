@@ -2,6 +2,7 @@
 
 BEFORE_APPEND: the request that has the unlucky words never reaches the broker. BEFORE_ANSWER: the
 broker gets it, no answer passes any more, and once the record is in the log the connection ends.
+Right before it ends, whoever asked for the cut may kill the process at either side.
 """
 
 import enum
@@ -28,16 +29,29 @@ class CuttingProxy:
         self._words = b""
         self._cut = Cut.BEFORE_APPEND
         self._wait_appended: Callable[[], None] = _never
+        self._kill: Callable[[], None] = _nothing
+        self._is_cut = threading.Event()
         self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def forward_to(self, port: int) -> None:
         self._broker = ("127.0.0.1", port)
 
-    def cut_once(self, cut: Cut, words: bytes, wait_appended: Callable[[], None]) -> None:
+    def cut_once(
+        self,
+        cut: Cut,
+        words: bytes,
+        wait_appended: Callable[[], None],
+        kill: Callable[[], None] | None = None,
+    ) -> None:
         """Cut the next connection that carries these words to the broker; `wait_appended` returns
-        when the record is in the log."""
+        when the record is in the log, `kill` ends a process while its connection still stands."""
         self._cut, self._words, self._wait_appended = cut, words, wait_appended
+        self._kill = kill or _nothing
+        self._is_cut.clear()
+
+    def wait_cut(self, timeout_s: float) -> None:
+        assert self._is_cut.wait(timeout_s), "nothing was cut"
 
     def close(self) -> None:
         self._listener.close()
@@ -60,7 +74,9 @@ class CuttingProxy:
                     answers.swallow.set()
                     broker.sendall(data)
                     self._wait_appended()
+                self._kill()
                 self.cuts += 1
+                self._is_cut.set()
                 return
 
     def _is_unlucky(self, data: bytes) -> bool:
@@ -86,6 +102,10 @@ class _Answers(threading.Thread):
                 if not self.swallow.is_set():
                     self._client.sendall(data)
             self._client.shutdown(socket.SHUT_RDWR)
+
+
+def _nothing() -> None:
+    """The connection alone is cut."""
 
 
 def _never() -> None:

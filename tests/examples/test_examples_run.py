@@ -22,7 +22,7 @@ DOCS = EXAMPLES.parent / "docs"
         "broker_demo.py",
         "delivery/kill_at_the_worst_moment.py",
         "delivery/retry_ladder.py",
-        "producing/cut_at_the_worst_moment.py",
+        "producing/kill_at_the_worst_moment.py",
         "delivery/reminders.py",
         "delivery/order_and_row.py",
     ],
