@@ -52,7 +52,7 @@ def run_on_zookeeper(name: str, *arguments: str, home: Path) -> str:
         timeout=500,
         env={**os.environ, "TMPDIR": str(home)},
     )
-    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
     assert list(home.iterdir()) == []
     return result.stdout
 
