@@ -134,6 +134,8 @@ def lose_the_leader(cluster: Cluster, cells: Sequence[Cell]) -> dict[Cell, tuple
         not_copied = write("not copied", cells)
         for cell in cells:
             wait_stored(cluster, leader, cell.topic("sudden"), [*EARLIER, "not copied"])
+        # A record is in the file before its answer is sent: the freeze must not come in between.
+        settle({cell: sent for cell, sent in not_copied.items() if cell.acks != "all"})
         cluster.pause(leader)
         not_read = write("not read", cells)
         settle({cell: sent for cell, sent in not_read.items() if cell.acks == "0"})
