@@ -70,6 +70,8 @@ class ConfluentKafka:
                 "linger.ms": 60_000,
             }  # until flushed
         )
+        # Messages for a topic that is not known yet are handed over one by one during the flush.
+        producer.list_topics(topic, timeout=180)
         for message in messages:
             producer.produce(
                 topic,

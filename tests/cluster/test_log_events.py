@@ -186,8 +186,8 @@ def test_a_leader_says_why_it_removes_a_follower_from_the_isr() -> None:
         cluster.resume(follower)
         cluster.wait_in_sync(TOPIC, 0, 3)
         steps = [
-            step("isr_shrunk", by=1, replicas=3, partitions=f"{TOPIC}-0"),
-            step("isr_expanded", by=1, replicas=3, reason="caught up"),
+            step("isr_shrunk", by=1, replicas=follower, partitions=f"{TOPIC}-0"),
+            step("isr_expanded", by=1, replicas=follower, reason="caught up"),
         ]
         shrunk, _ = find_in_order(wait_events(cluster, steps), steps)
     assert shrunk["reason"] == "no fetch for replica.lag.time.max.ms"
