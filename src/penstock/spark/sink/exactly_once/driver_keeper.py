@@ -103,15 +103,14 @@ class DriverKeeper:
         self._receiver = receiver
         self._interval_ms = renewal_interval_ms(address.abandoned_after_ms)
         self._batches = PlannedBatches()
-        self._introductions: IntroductionReader | None = None
 
     async def run(self, client: ClusterClient) -> None:
         asyncio.get_running_loop().add_reader(self._receiver, self._receive)
-        await self._read_introductions(client)
+        introductions = IntroductionReader(client, timeout_ms=self._interval_ms)
         while self._driver.is_running():
             await asyncio.sleep(self._interval_ms / _CHECKS / 1000)
             if self._batches.has_due:
-                await self._read_introductions(client)
+                await self._read_introductions(introductions)
             queries = self._batches.check(self._driver.stream_threads())
             if not is_stopped(self._driver.pid):
                 await self._renew(client, queries)
@@ -123,17 +122,11 @@ class DriverKeeper:
             else:
                 self._batches.end(message.plan, message.run)
 
-    async def _read_introductions(self, client: ClusterClient) -> None:
-        reader = self._introductions or IntroductionReader(client, timeout_ms=self._interval_ms)
-        try:
-            introductions = await reader.read()
-        except _FAILURES:
-            self._introductions = None  # the next one begins where the log ends
-            return
-        self._introductions = reader
-        for introduction in introductions:
-            run = QueryRun(introduction.query, introduction.run)
-            self._batches.introduce(introduction.plan, run)
+    async def _read_introductions(self, reader: IntroductionReader) -> None:
+        with contextlib.suppress(*_FAILURES):  # read at the next check
+            for introduction in await reader.read():
+                run = QueryRun(introduction.query, introduction.run)
+                self._batches.introduce(introduction.plan, run)
 
     async def _renew(self, client: ClusterClient, queries: list[str]) -> None:
         for query in queries:

@@ -20,6 +20,8 @@ from penstock.spark.sink.exactly_once.lease_log import (
 )
 
 _STOPPED = "T"
+_INTRODUCTIONS = 2  # the leader alone acknowledges them, so that one may get lost
+_ATTEMPTS = 12  # two in an interval: after these a batch without signs of life is over
 _log = logging.getLogger(__name__)
 
 
@@ -49,12 +51,17 @@ def introduce_later(
 
 
 async def _introduce(client: ClusterClient, introduction: Introduction, interval_s: float) -> None:
-    for delay_s in (interval_s / 2, interval_s):  # twice, because one may get lost
-        await asyncio.sleep(delay_s)
+    missing = _INTRODUCTIONS
+    for _ in range(_ATTEMPTS):
+        await asyncio.sleep(interval_s / 2)
         try:
             await introduce(client, introduction, timeout_ms=round(interval_s * 1000))
         except (ClientError, TimeoutError) as error:
             _log.warning("cannot introduce query %s to its driver: %s", introduction.query, error)
+            continue
+        missing -= 1
+        if not missing:
+            return
 
 
 _introductions: dict[str, Future[None]] = {}  # by query, of its latest batch

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, FetchFrom
+from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom
 from penstock.client.errors import RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
@@ -76,46 +76,48 @@ async def _create_topic(client: ClusterClient, timeout_ms: int) -> None:
 
 
 class _LeaseLogReader:
-    """Reads what is written from its first call on; after an error, use another. Owned by one
-    event loop."""
+    """Reads each record once. A call that fails reads nothing: the next one reads it again. Owned
+    by one event loop."""
 
-    def __init__(self, client: ClusterClient, *, timeout_ms: int) -> None:
+    def __init__(self, client: ClusterClient, *, begins_at: int, timeout_ms: int) -> None:
         self._client = client
+        self._begins_at = begins_at
         self._timeout_ms = timeout_ms
         self._next_offset: int | None = None
 
     async def read_records(self) -> list[Record]:
         """What was written since the last call. The topic must exist."""
         end = await self._find_offset(LATEST)
-        if self._next_offset is None or self._next_offset > end:  # the topic was made anew
-            self._next_offset = end
+        start = self._next_offset
+        if start is None or start > end:  # the topic was made anew
+            start = await self._find_offset(self._begins_at)
         records: list[Record] = []
-        while self._next_offset < end:
-            records += await self._read_some(self._next_offset, end)
+        while start < end:
+            start, some = await self._read_some(start, end)
+            records += some
+        self._next_offset = start
         return records
 
     async def topic_exists(self) -> bool:
-        """If it does not, all that will be in it is new."""
         metadata = await self._client.metadata([LEASES_TOPIC], timeout_ms=self._timeout_ms)
-        error = metadata.topics[LEASES_TOPIC].error
-        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._next_offset = 0
-        return error is ErrorCode.NONE
+        return metadata.topics[LEASES_TOPIC].error is ErrorCode.NONE
 
-    async def _read_some(self, start: int, end: int) -> list[Record]:
+    async def _read_some(self, start: int, end: int) -> tuple[int, list[Record]]:
         (fetched,) = await self._client.fetch(
             [FetchFrom(_TP, Offset(start))], max_wait_ms=0, timeout_ms=self._timeout_ms
         )
         if fetched.error:
+            if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._next_offset = None  # too old, and deleted: the next call begins anew
             raise RefusedByBroker(f"read {_TP}", fetched.error)
         bounds = OffsetBounds(start, end)
         visible = visible_batches(fetched.batches, bounds, aborted=(), check_crc=True)
-        self._next_offset = visible.next_offset
-        return [
+        records = [
             record
             for batch in visible.batches
             for record in iter_records(batch.view(fetched.batches))
         ]
+        return visible.next_offset, records
 
     async def _find_offset(self, timestamp: int) -> int:
         listed = await self._client.list_offsets({_TP: timestamp}, timeout_ms=self._timeout_ms)
@@ -123,7 +125,10 @@ class _LeaseLogReader:
 
 
 class RenewalReader(_LeaseLogReader):
-    """Reads which queries renew their leases."""
+    """Reads which queries renew their leases from its first call on."""
+
+    def __init__(self, client: ClusterClient, *, timeout_ms: int) -> None:
+        super().__init__(client, begins_at=LATEST, timeout_ms=timeout_ms)
 
     async def read(self) -> set[str]:
         """The queries that have renewed since the last call. The topic must exist."""
@@ -132,7 +137,11 @@ class RenewalReader(_LeaseLogReader):
 
 
 class IntroductionReader(_LeaseLogReader):
-    """Reads which query a planned batch is of."""
+    """Reads which query a planned batch is of. It begins with the oldest record: a batch may
+    be introduced before its driver's keeper reads for the first time."""
+
+    def __init__(self, client: ClusterClient, *, timeout_ms: int) -> None:
+        super().__init__(client, begins_at=EARLIEST, timeout_ms=timeout_ms)
 
     async def read(self) -> list[Introduction]:
         if not await self.topic_exists():
