@@ -19,7 +19,7 @@ from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.security.quotas.levels import QuotaBound, find_client_bound
 from penstock.security.quotas.rates import PacedRate, RateWindow, TokenBucket, WindowedRate
 
-CASES = scaled(test=200, verify=5_000, release=20_000)
+CASES = scaled(test=200, verify=2_000, release=20_000)
 windows = st.builds(
     RateWindow, samples=st.integers(1, 12), sample_ms=st.sampled_from((1, 100, 1000, 5000))
 )

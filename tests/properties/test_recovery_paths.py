@@ -189,7 +189,7 @@ FROM_ELSEWHERE = [
 @example(FROM_ELSEWHERE, 0, 1, 2**40, 0, 0)
 @example(FROM_ELSEWHERE, 0, 1, 2**40, 101, 0)
 @settings(
-    max_examples=scaled(test=80, verify=1500, release=10_000),
+    max_examples=scaled(test=80, verify=1000, release=10_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

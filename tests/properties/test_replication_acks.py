@@ -24,7 +24,7 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.testing.simulated_disk import OperationKind
 
 SETTINGS = settings(
-    max_examples=scaled(test=100, verify=1500, release=20_000),
+    max_examples=scaled(test=100, verify=1000, release=20_000),
     stateful_step_count=40,
     deadline=None,
 )

@@ -7,7 +7,7 @@ from tests.profile import scaled
 from penstock.model.ids import Offset
 from penstock.replication.high_watermark import UNKNOWN_END, next_high_watermark
 
-SETTINGS = settings(max_examples=scaled(test=150, verify=3000, release=50_000), deadline=None)
+SETTINGS = settings(max_examples=scaled(test=150, verify=1500, release=50_000), deadline=None)
 OFFSETS = st.integers(0, 2**63 - 1).map(Offset) | st.integers(0, 9).map(Offset)
 ENDS = st.lists(OFFSETS | st.just(UNKNOWN_END), min_size=1, max_size=7)
 

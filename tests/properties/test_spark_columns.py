@@ -21,8 +21,8 @@ from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.spark.codec.bulk_path import BulkPath
 from penstock.spark.codec.encode import EncodedBatch, Encoder
 
-EXAMPLES = scaled(test=10, verify=2_000, release=30_000)
-FUZZ_INPUTS = scaled(test=800, verify=300_000, release=5_000_000)
+EXAMPLES = scaled(test=10, verify=1_000, release=30_000)
+FUZZ_INPUTS = scaled(test=800, verify=100_000, release=5_000_000)
 FAR = 2**63 - 1
 
 

@@ -10,7 +10,7 @@ from tests.profile import scaled
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
 
 SETTINGS = settings(
-    max_examples=scaled(test=100, verify=2000, release=30_000),
+    max_examples=scaled(test=100, verify=1000, release=30_000),
     stateful_step_count=40,
     deadline=None,
 )

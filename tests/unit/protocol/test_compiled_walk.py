@@ -24,7 +24,7 @@ _LONGS = st.sampled_from([MIN_INT64, -(2**31), -1, 0, 1, 2**31, MAX_INT64]) | st
 BOUNDS = st.tuples(_LONGS, _LONGS, _LONGS)
 COUNTS = st.sampled_from([-1, 0, 1, 2, 2**31 - 1, 2**31, MAX_INT64]) | st.integers(0, 5)
 FUZZED = settings(
-    max_examples=scaled(test=60, verify=20_000, release=200_000),
+    max_examples=scaled(test=60, verify=6_000, release=200_000),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

@@ -280,7 +280,7 @@ def test_an_lz4_block_that_begins_like_a_size_is_decoded_whole() -> None:
     assert decompress(Codec.LZ4, frame, limit=MIB) == b"\x01\x00\x00\x40bcde"
 
 
-@settings(max_examples=scaled(test=200, verify=20_000, release=100_000))
+@settings(max_examples=scaled(test=200, verify=5_000, release=100_000))
 @given(
     content=st.binary(max_size=40) | st.binary(max_size=4).map(lambda part: part * 500),
     damage=st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=2)), max_size=3),
