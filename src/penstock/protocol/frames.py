@@ -31,7 +31,8 @@ def read_frame_size(
         raise FrameSizeRefused(
             f"a frame cannot have {size} bytes: this client does not speak Kafka"
         )
-    check_frame_size(size, max_bytes=max_bytes)
+    if size > max_bytes:
+        check_frame_size(size, max_bytes=max_bytes)
     return size
 
 

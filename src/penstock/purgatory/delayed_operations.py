@@ -130,9 +130,11 @@ class Purgatory(Generic[Key]):
             self._changed.clear()
 
     def check_and_complete_all(self, keys: Iterable[Key]) -> None:
-        if self._watchers:  # else nothing is delayed
+        watchers = self._watchers
+        if watchers:  # else nothing is delayed
             for key in keys:
-                self.check_and_complete(key)
+                if key in watchers:
+                    self.check_and_complete(key)
 
     def try_complete(self, watched: WatchedOperation[Key]) -> bool:
         """True if this call completed it."""

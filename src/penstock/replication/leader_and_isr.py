@@ -7,6 +7,7 @@ before; a repeated request changes nothing.
 from collections.abc import Callable, Iterable
 
 from penstock.config.effective_config import EffectiveConfig
+from penstock.config.log_config import LogConfig
 from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import (
     BrokerId,
@@ -52,6 +53,7 @@ class LeaderAndIsrHandler:
         self._topic_configs: dict[str, TopicConfig] = {}  # of the same topics
         self.delayed_topics: set[str] = set()  # those of them with penstock.delayed.messages
         self.half_topics: dict[str, tuple[str, ...]] = {}  # those with penstock.half.groups
+        self.looked_into: set[str] = set()  # both of these: one look-up for each produced topic
         self._engine = engine
         self._metadata = metadata
         self._config_cache = TopicConfigs(effective_config, logger)
@@ -96,6 +98,7 @@ class LeaderAndIsrHandler:
             del self._by_topic[tp.topic], self._topic_configs[tp.topic]
             self.delayed_topics.discard(tp.topic)
             self.half_topics.pop(tp.topic, None)
+            self.looked_into.discard(tp.topic)
             self.traffic.remove(tp.topic)
         try:
             self._engine.delete(tp)
@@ -219,15 +222,22 @@ class LeaderAndIsrHandler:
         if partition.visible_end is not None:
             partition.visible_end.stop()
         partition.apply_config(config)
-        if config.log.penstock_delayed_messages:
-            self.delayed_topics.add(partition.tp.topic)
-        else:
-            self.delayed_topics.discard(partition.tp.topic)
-        if config.log.penstock_half_groups:
-            self.half_topics[partition.tp.topic] = config.log.penstock_half_groups
-        else:
-            self.half_topics.pop(partition.tp.topic, None)
+        self._note_waiting(partition.tp.topic, config.log)
         partition.visible_end = self._visible_ends.create(partition.log)
+
+    def _note_waiting(self, topic: str, config: LogConfig) -> None:
+        """Whether records of the topic may ask to wait."""
+        self.looked_into.discard(topic)
+        if config.penstock_delayed_messages:
+            self.delayed_topics.add(topic)
+            self.looked_into.add(topic)
+        else:
+            self.delayed_topics.discard(topic)
+        if config.penstock_half_groups:
+            self.half_topics[topic] = config.penstock_half_groups
+            self.looked_into.add(topic)
+        else:
+            self.half_topics.pop(topic, None)
 
     def _find_config(self, topic: str) -> TopicConfig | None:
         """None until UpdateMetadata brings the topic: LeaderAndIsr requests come first."""

@@ -134,6 +134,7 @@ class ReplicaManager:
         # Topics whose records may ask to wait: nearly always none, and Produce looks no further.
         self.delayed_topics: AbstractSet[str] = self._handler.delayed_topics
         self.half_topics: Mapping[str, tuple[str, ...]] = self._handler.half_topics
+        self.looked_into: AbstractSet[str] = self._handler.looked_into  # both
         self.isr_manager = IsrManager(
             metadata=metadata,
             timers=timers,

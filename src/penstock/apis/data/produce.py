@@ -33,7 +33,7 @@ from penstock.protocol.produce_request import ProduceRequest, read_produce_reque
 from penstock.purgatory.delayed_operations import WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.security.authorizer import AclOperation
+from penstock.security.authorizer import AclOperation, AllowAll
 from penstock.storage.engine import AppendOrigin
 
 if TYPE_CHECKING:
@@ -56,18 +56,16 @@ def produce(request: Request, services: "Services") -> None:
         refuse_old_formats(request, services)
         return
     produced = read_produce_request(request.message, request.version, request.budget)
-    batches, refused, is_transactional = _sort_out(request, services, produced)
-    replicas = services.replicas
+    batches, refused, is_transactional, is_looked_into = _sort_out(request, services, produced)
     write = _write
-    if replicas.half_topics or replicas.delayed_topics:
-        has_half, has_delayed = _find_looked_into(replicas, produced)
-        write = _divide_and_write if has_delayed else _write
-    else:
-        has_half = False
-    if has_half:
-        from penstock.apis.data.half_produce import refuse_what_is_no_half
+    if is_looked_into:
+        has_half, has_delayed = _find_looked_into(services.replicas, produced)
+        if has_delayed:
+            write = _divide_and_write
+        if has_half:
+            from penstock.apis.data.half_produce import refuse_what_is_no_half
 
-        batches, refused = refuse_what_is_no_half(request, services, batches, refused)
+            batches, refused = refuse_what_is_no_half(request, services, batches, refused)
     if is_transactional:
         # Imported lazily, so that start-up does not wait for it.
         from penstock.apis.data.transactional_produce import write_verified
@@ -79,8 +77,7 @@ def produce(request: Request, services: "Services") -> None:
 
 
 def _find_looked_into(replicas: ReplicaManager, produced: ProduceRequest) -> tuple[bool, bool]:
-    """Whether the request has half topics, and topics with delayed messages. There are some here,
-    but the others pay no more than this for them."""
+    """Whether the request has half topics, and topics with delayed messages."""
     has_half = has_delayed = False
     half_topics, delayed_topics = replicas.half_topics, replicas.delayed_topics
     for topic, _ in produced.topics:
@@ -145,16 +142,22 @@ def _delay(
 
 def _sort_out(
     request: Request, services: "Services", produced: ProduceRequest
-) -> tuple[Batches, Refusals, bool]:
-    """The batches to append, the refusals, and whether a batch is transactional."""
+) -> tuple[Batches, Refusals, bool, bool]:
+    """The batches to append, the refusals, whether a batch is transactional, and whether a topic's
+    records are looked into."""
     batches: Batches = []
     refused: Refusals = {}
-    has_transactional = False
+    has_transactional = is_looked_into = False
+    replicas = services.replicas
+    find_traffic, looked_into = replicas.traffic.find, replicas.looked_into
+    allows_all = isinstance(services.authorizer, AllowAll)
     takes_zstd = request.version >= FIRST_WITH_ZSTD
     position = 0
     for topic, entries in produced.topics:
-        services.replicas.traffic.find(topic).produces += len(entries)
-        is_allowed = allows_topic(request, services, AclOperation.WRITE, topic)
+        find_traffic(topic).produces += len(entries)
+        if topic in looked_into:
+            is_looked_into = True
+        is_allowed = allows_all or allows_topic(request, services, AclOperation.WRITE, topic)
         for index, records in entries:
             if records is None or len(records) < HEADER_BYTES:
                 refusal = _MISSING if is_allowed else _DENIED
@@ -177,8 +180,8 @@ def _sort_out(
     if has_transactional and not _may_use_transactions(
         request, services, produced.transactional_id
     ):
-        return [], dict.fromkeys(range(position), _TRANSACTIONS_DENIED), False
-    return batches, refused, has_transactional
+        return [], dict.fromkeys(range(position), _TRANSACTIONS_DENIED), False, is_looked_into
+    return batches, refused, has_transactional, is_looked_into
 
 
 def _may_use_transactions(
