@@ -59,7 +59,7 @@ class SourceTree:
 
 def measure_unchanged(folder: Path) -> dict[str, Any]:
     trees = {"now": ROOT / "src", "now_beside_others": ROOT / "src"}
-    before = _find_sources(folder / "sources")
+    before = find_sources(folder / "sources")
     if before is not None:
         trees["before"] = before
     with ExitStack() as stack:
@@ -67,12 +67,13 @@ def measure_unchanged(folder: Path) -> dict[str, Any]:
             name: stack.enter_context(Node(SourceTree(tree), folder / name))
             for name, tree in trees.items()
         }
-        wires = {name: stack.enter_context(_connect(node)) for name, node in nodes.items()}
-        _make_topics(nodes, wires)
+        wires = {name: stack.enter_context(connect(node)) for name, node in nodes.items()}
+        for name, node in nodes.items():
+            make_topics(node, wires[name], beside_others=name == "now_beside_others")
         return _compare(nodes, wires)
 
 
-def _find_sources(folder: Path) -> Path | None:
+def find_sources(folder: Path) -> Path | None:
     """None: not a clone, or one without this commit."""
     archive = subprocess.run(
         ["git", "archive", BEFORE, "src"], cwd=ROOT, capture_output=True, check=False
@@ -85,7 +86,7 @@ def _find_sources(folder: Path) -> Path | None:
 
 
 @contextmanager
-def _connect(node: Node) -> Iterator[Wire]:
+def connect(node: Node) -> Iterator[Wire]:
     wire = node.connect()
     try:
         yield wire
@@ -93,9 +94,11 @@ def _connect(node: Node) -> Iterator[Wire]:
         wire.close()
 
 
-def _make_topics(nodes: dict[str, Node], wires: dict[str, Wire]) -> None:
-    for wire in wires.values():
-        wire.create_topic(TOPIC, 1)
+def make_topics(node: Node, wire: Wire, *, beside_others: bool) -> None:
+    """The plain topic, and perhaps topics of delayed messages and halves."""
+    wire.create_topic(TOPIC, 1)
+    if not beside_others:
+        return
     bound = {"penstock.half.groups": "shop"}
     beside = [
         NewTopic("delayed", 1, config={"penstock.delayed.messages": "true"}),
@@ -105,13 +108,13 @@ def _make_topics(nodes: dict[str, Node], wires: dict[str, Wire]) -> None:
         NewTopic("other.half", 1, config=bound),
         NewTopic("other.half.decisions", 1, config=bound),
     ]
-    admin = AdminClient({"bootstrap.servers": nodes["now_beside_others"].bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
     for created in admin.create_topics(beside).values():
         created.result()
 
 
 def _compare(nodes: dict[str, Node], wires: dict[str, Wire]) -> dict[str, Any]:
-    frame = _produce_frame()
+    frame = encode_produce()
     cpu_us: dict[str, list[float]] = {name: [] for name in nodes}
     for _ in range(2):
         for name, node in nodes.items():  # opens files, imports modules
@@ -127,14 +130,20 @@ def _compare(nodes: dict[str, Node], wires: dict[str, Wire]) -> dict[str, Any]:
         "load_average": os.getloadavg(),
         "cpu_us_per_request": {name: round(value, 2) for name, value in medians.items()},
         "least_cpu_us_per_request": {name: round(value, 2) for name, value in least.items()},
-        "to_now": {
-            name: {
-                "median": round(medians["now"] / medians[name], 3),
-                "least": round(least["now"] / least[name], 3),
-            }
-            for name in nodes
-            if name != "now"
-        },
+        "to_now": relate(cpu_us),
+    }
+
+
+def relate(samples: dict[str, list[float]]) -> dict[str, Any]:
+    """What this version costs as a ratio to each of the others, by their names."""
+    now = samples["now"]
+    return {
+        name: {
+            "median": round(statistics.median(now) / statistics.median(rounds), 4),
+            "least": round(min(now) / min(rounds), 4),
+        }
+        for name, rounds in samples.items()
+        if name != "now"
     }
 
 
@@ -155,7 +164,7 @@ def _spend(node: Node, wire: Wire, frame: bytes) -> float:
     return spent_ns / REQUESTS / 1000
 
 
-def _produce_frame() -> bytes:
+def encode_produce() -> bytes:
     batch = bytes(build_batch([Record(0, 1, b"k", bytes(200), (("trace", b"t"),))]))
     message = compose(
         get_request_schema(ApiKey.PRODUCE, VERSION),
