@@ -55,6 +55,7 @@ class CountedTree:
             "valgrind",
             "--quiet",
             "--tool=callgrind",
+            "--fair-sched=yes",
             "--instr-atstart=no",
             "--separate-threads=yes",  # the event loop's alone: others work by the clock
             f"--callgrind-out-file={self._counts}",

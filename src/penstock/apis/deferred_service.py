@@ -4,7 +4,7 @@ The shard of a message may be led by this broker or by another; the implementati
 tries again for as long as the caller gives it.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.coordinators.deferred.cancel import CancelReply
@@ -33,10 +33,14 @@ class DeferredService(Protocol):
     ) -> DeferReply:
         """Messages of one batch. NONE: all of them are durable."""
 
-    async def end(
-        self, delay_key: DelayKey, *, deliver_now: bool, timeout_ms: int
-    ) -> CancelReply | Failed:
-        """Cancels the message, or makes it due now."""
+    async def cancel(
+        self, delay_keys: Sequence[DelayKey], *, timeout_ms: int
+    ) -> Mapping[DelayKey, CancelReply] | Failed:
+        """What has become of each."""
+
+    async def deliver_now(
+        self, delay_key: DelayKey, *, timeout_ms: int
+    ) -> CancelReply | Failed: ...
 
     async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
         """To a partition that any broker leads."""
@@ -56,8 +60,13 @@ class DeferredService(Protocol):
     ) -> Awaitable[ErrorCode]:
         """The marker is written when this returns, and committed when the awaited code is NONE."""
 
-    async def end_here(
-        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
+    async def cancel_here(
+        self, partition: int, delay_keys: Sequence[DelayKey]
+    ) -> tuple[CancelReply, ...] | Failed:
+        """Of different messages."""
+
+    async def deliver_now_here(
+        self, partition: int, delay_key: DelayKey
     ) -> CancelReply | Failed: ...
 
     async def append_here(

@@ -5,9 +5,9 @@ repeated only where a repeat is recognised.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
@@ -30,14 +30,18 @@ from penstock.inter_broker.deferred_transactions import DeferredTransactions
 from penstock.inter_broker.messages.deferred import (
     DEFER_MESSAGES_VERSIONS,
     DEFERRED_VERSIONS,
+    MAX_CANCELS,
+    WITH_SEVERAL_CANCELS,
     WITH_TRANSACTIONS,
     DeferMessagesRequest,
     EndDeferredRequest,
+    decode_ends,
     encode_defer_messages,
     encode_end_deferred,
 )
 from penstock.model.cluster import DEFERRED_TOPIC, BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicId
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_response import PrivateResponse
@@ -57,7 +61,15 @@ _CERTAIN = frozenset(
 # It may have been done.
 _UNCERTAIN = frozenset((ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION))
 
-Reply = TypeVar("Reply", bound=DeferReply | CancelReply | Failed)
+
+class _Ends(NamedTuple):
+    """What has become of messages, in the order of a request."""
+
+    replies: tuple[CancelReply, ...]
+    code: ErrorCode = ErrorCode.NONE
+
+
+Reply = TypeVar("Reply", bound=DeferReply | _Ends | Failed)
 
 
 class DeferredRouter:
@@ -131,15 +143,44 @@ class DeferredRouter:
         )
         return next((reply for reply in replies if reply.code is not ErrorCode.NONE), DONE)
 
-    async def end(
-        self, delay_key: DelayKey, *, deliver_now: bool, timeout_ms: int
-    ) -> CancelReply | Failed:
+    async def cancel(
+        self, delay_keys: Sequence[DelayKey], *, timeout_ms: int
+    ) -> Mapping[DelayKey, CancelReply] | Failed:
+        deadline_ms = self._now_ms() + timeout_ms
+        if self._metadata.find_topic(DEFERRED_TOPIC) is None:
+            return dict.fromkeys(delay_keys, CancelReply.UNKNOWN)  # nothing has ever waited
+        requests = list(self._divide_cancels(delay_keys))
+        attempts = [partial(self._end_once, request) for request in requests]
+        answers = await asyncio.gather(
+            *(self._repeat(attempt, deadline_ms, is_recognised=True) for attempt in attempts)
+        )
+        replies: dict[DelayKey, CancelReply] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, Failed):
+                return answer
+            replies.update(zip(request.delay_keys, answer.replies, strict=True))
+        return replies
+
+    def _divide_cancels(self, delay_keys: Sequence[DelayKey]) -> Iterator[EndDeferredRequest]:
+        """A request for each shard, or several if it has too many."""
+        coordinator = self._get_coordinator()
+        by_shard: dict[tuple[int, TopicId], list[DelayKey]] = {}
+        for delay_key in dict.fromkeys(delay_keys):
+            shard = coordinator.partition_of_key(delay_key)
+            by_shard.setdefault((shard, delay_key.topic_id), []).append(delay_key)
+        for (shard, _), of_shard in by_shard.items():
+            for first in range(0, len(of_shard), MAX_CANCELS):
+                some = of_shard[first : first + MAX_CANCELS]
+                yield EndDeferredRequest(shard, some, deliver_now=False)
+
+    async def deliver_now(self, delay_key: DelayKey, *, timeout_ms: int) -> CancelReply | Failed:
         deadline_ms = self._now_ms() + timeout_ms
         if self._metadata.find_topic(DEFERRED_TOPIC) is None:
             return CancelReply.UNKNOWN  # nothing has ever waited
         shard = self._get_coordinator().partition_of_key(delay_key)
-        attempt = partial(self._end_once, shard, delay_key, deliver_now=deliver_now)
-        return await self._repeat(attempt, deadline_ms, is_recognised=True)
+        attempt = partial(self._end_once, EndDeferredRequest(shard, [delay_key], deliver_now=True))
+        answer = await self._repeat(attempt, deadline_ms, is_recognised=True)
+        return answer if isinstance(answer, Failed) else answer.replies[0]
 
     async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
         return await self._appends.append(target, batch, timeout_ms=timeout_ms)
@@ -166,11 +207,14 @@ class DeferredRouter:
     ) -> Awaitable[ErrorCode]:
         return self._get_coordinator().end_transaction(partition, marker)
 
-    async def end_here(
-        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
-    ) -> CancelReply | Failed:
+    async def cancel_here(
+        self, partition: int, delay_keys: Sequence[DelayKey]
+    ) -> tuple[CancelReply, ...] | Failed:
+        return await self._get_coordinator().cancel(partition, delay_keys)
+
+    async def deliver_now_here(self, partition: int, delay_key: DelayKey) -> CancelReply | Failed:
         try:
-            return await self._get_coordinator().end(partition, delay_key, deliver_now=deliver_now)
+            return await self._get_coordinator().deliver_now(partition, delay_key)
         except Refusal as refusal:
             return Failed(refusal.code)
 
@@ -208,20 +252,29 @@ class DeferredRouter:
         )
         return DeferReply(response.code, response.message)
 
-    async def _end_once(
-        self, shard: int, delay_key: DelayKey, *, deliver_now: bool
-    ) -> CancelReply | Failed:
-        node = self._find_leader(shard)
+    async def _end_once(self, request: EndDeferredRequest) -> "_Ends | Failed":
+        node = self._find_leader(request.partition)
         if node is None:
             return Failed(ErrorCode.LEADER_NOT_AVAILABLE)
         if node.id == self._own_id:
-            return await self.end_here(shard, delay_key, deliver_now=deliver_now)
-        request = EndDeferredRequest(shard, delay_key, deliver_now)
-        body = encode_end_deferred(request)
-        response = await self._ask(node, PrivateKey.END_DEFERRED, lambda version: body)
+            return await self._end_here(request)
+        response = await self._ask(
+            node,
+            PrivateKey.END_DEFERRED,
+            partial(encode_end_deferred, request),
+            WITH_SEVERAL_CANCELS if len(request.delay_keys) > 1 else DEFERRED_VERSIONS,
+        )
         if response.code is not ErrorCode.NONE:
             return Failed(response.code)
-        return CancelReply(response.payload.decode())
+        return _Ends(decode_ends(response.payload))
+
+    async def _end_here(self, request: EndDeferredRequest) -> "_Ends | Failed":
+        partition, delay_keys, deliver_now = request
+        if deliver_now:
+            reply = await self.deliver_now_here(partition, delay_keys[0])
+            return reply if isinstance(reply, Failed) else _Ends((reply,))
+        replies = await self.cancel_here(partition, delay_keys)
+        return replies if isinstance(replies, Failed) else _Ends(replies)
 
     def _find_leader(self, shard: int) -> BrokerNode | None:
         topic = self._metadata.find_topic(DEFERRED_TOPIC)
@@ -253,7 +306,7 @@ class DeferredRouter:
         pause_ms = FIRST_PAUSE_MS
         while True:
             reply = await attempt()
-            code = ErrorCode.NONE if isinstance(reply, CancelReply) else reply.code
+            code = reply.code
             is_repeated = code in _CERTAIN or (is_recognised and code in _UNCERTAIN)
             is_late = self._now_ms() + pause_ms >= deadline_ms
             if not is_repeated or is_late or self._is_closed:

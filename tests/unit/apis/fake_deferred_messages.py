@@ -1,7 +1,7 @@
 """Deferred messages without shards: what handlers hand over is kept here, and answered as a test
 says."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy
@@ -26,7 +26,7 @@ class FakeDeferredMessages:
 
     def __init__(self) -> None:
         self.deferred: list[tuple[DeferredMessage, SentBy | None]] = []
-        self.ended: list[tuple[DelayKey, bool]] = []
+        self.cancelled: list[tuple[DelayKey, ...]] = []
         self.appended: list[tuple[Target, bytes]] = []
         self.steps: list[str] = []
         self.transactions: list[InTransaction | None] = []
@@ -49,11 +49,15 @@ class FakeDeferredMessages:
             self.deferred += [(message, sent_by) for message in messages]
         return self.reply
 
-    async def end(
-        self, delay_key: DelayKey, *, deliver_now: bool, timeout_ms: int
-    ) -> CancelReply | Failed:
-        self.steps.append("end")
-        self.ended.append((delay_key, deliver_now))
+    async def cancel(
+        self, delay_keys: Sequence[DelayKey], *, timeout_ms: int
+    ) -> Mapping[DelayKey, CancelReply] | Failed:
+        self.steps.append("cancel")
+        self.cancelled.append(tuple(delay_keys))
+        reply = self.end_reply
+        return reply if isinstance(reply, Failed) else dict.fromkeys(delay_keys, reply)
+
+    async def deliver_now(self, delay_key: DelayKey, *, timeout_ms: int) -> CancelReply | Failed:
         return self.end_reply
 
     async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
@@ -74,10 +78,14 @@ class FakeDeferredMessages:
     ) -> Awaitable[ErrorCode]:
         return MarkerReply(ErrorCode.NOT_COORDINATOR)
 
-    async def end_here(
-        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
-    ) -> CancelReply | Failed:
-        return await self.end(delay_key, deliver_now=deliver_now, timeout_ms=0)
+    async def cancel_here(
+        self, partition: int, delay_keys: Sequence[DelayKey]
+    ) -> tuple[CancelReply, ...] | Failed:
+        replies = await self.cancel(delay_keys, timeout_ms=0)
+        return replies if isinstance(replies, Failed) else tuple(replies.values())
+
+    async def deliver_now_here(self, partition: int, delay_key: DelayKey) -> CancelReply | Failed:
+        return await self.deliver_now(delay_key, timeout_ms=0)
 
     async def append_here(
         self, target: Target, batch: bytearray, *, timeout_ms: int

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from tests.unit.apis.harness import NOW_MS, ApiHarness, Sent
 
+from penstock.apis.data.divided_produce import CANCELS_AT_ONCE
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DeferReply
 from penstock.coordinators.deferred.values import (
@@ -373,16 +374,38 @@ def test_a_cancel_is_not_stored_and_is_answered_to_its_reply_topic(harness: ApiH
         assert (record.key, record.value) == (b"x", word.value.encode())
         assert dict(record.headers)["penstock-topic"] == b"reminders"
     key = DelayKey(harness.replicas.get(P0).log.topic_id, "x")
-    assert harness.deferred.ended == [(key, False)] * 3
+    assert harness.deferred.cancelled == [(key,)] * 3
     assert [value for _, value in values(harness)] == [b"value 1"] * 3
 
 
 def test_a_cancel_takes_effect_in_its_place_among_the_messages(harness: ApiHarness) -> None:
     x, y = with_id(b"x"), with_id(b"y")
     assert result(send(harness, build(x, y, CANCEL_X, x, LATER, sequence=0)))[0] is ErrorCode.NONE
-    assert harness.deferred.steps == ["defer", "end", "defer"]
+    assert harness.deferred.steps == ["defer", "cancel", "defer"]
     ends = [sent_by.sequences for _, sent_by in harness.deferred.deferred if sent_by is not None]
     assert ends == [SequenceRange(0, 1)] * 2 + [SequenceRange(0, 4)] * 2
+
+
+def test_the_cancels_of_a_batch_are_asked_and_answered_together(harness: ApiHarness) -> None:
+    """One after the other, a large batch would take longer than its producer waits."""
+    count = CANCELS_AT_ONCE + 1
+    for topic, partitions in (("replies", 2), ("others", 1)):
+        harness.make_topic(topic, partitions)
+    cancels: list[RecordHeaders] = [
+        (
+            ("penstock-delay-cancel", b"%d" % number),
+            ("penstock-reply-topic", b"replies" if number % 3 else b"others"),
+        )
+        for number in range(count)
+    ]
+    assert result(send(harness, build(*cancels)))[0] is ErrorCode.NONE
+    assert [len(keys) for keys in harness.deferred.cancelled] == [CANCELS_AT_ONCE, 1]
+    assert len(harness.deferred.appended) == 4, "a batch for each partition, then the last one"
+    answered = [
+        record.key for _, batch in harness.deferred.appended for record in iter_records(batch)
+    ]
+    assert {key for key in answered if key} == {b"%d" % number for number in range(count)}
+    assert len(answered) == count
 
 
 def test_a_repeated_cancel_does_not_cancel_what_came_later(harness: ApiHarness) -> None:
@@ -390,7 +413,7 @@ def test_a_repeated_cancel_does_not_cancel_what_came_later(harness: ApiHarness) 
     assert result(send(harness, bytearray(batch))) == (ErrorCode.NONE, -1)
     assert result(send(harness, build(with_id(b"x"), sequence=1))) == (ErrorCode.NONE, -1)
     assert result(send(harness, batch)) == (ErrorCode.NONE, -1)
-    assert len(harness.deferred.ended) == 1
+    assert len(harness.deferred.cancelled) == 1
 
 
 def test_a_reply_topic_must_exist_and_be_allowed(harness: ApiHarness) -> None:
@@ -402,7 +425,7 @@ def test_a_reply_topic_must_exist_and_be_allowed(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "replies")
     sent = send(harness, build(headers))
     assert result(sent)[0] is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert harness.deferred.ended == []
+    assert harness.deferred.cancelled == []
 
 
 def test_a_cancel_that_finds_no_shard_is_to_be_repeated(harness: ApiHarness) -> None:

@@ -26,16 +26,19 @@ from penstock.inter_broker.deferred_appends import DELETED_AFTER_MS, DeferredApp
 from penstock.inter_broker.deferred_router import DeferredRouter
 from penstock.inter_broker.deferred_transactions import DeferredTransactions
 from penstock.inter_broker.messages.deferred import (
+    MAX_CANCELS,
     AppendDeferredRequest,
     DeferMessagesRequest,
     EndDeferredRequest,
     decode_append_deferred,
     decode_defer_messages,
     decode_end_deferred,
+    decode_ends,
     encode_append_deferred,
     encode_base_offset,
     encode_defer_messages,
     encode_end_deferred,
+    encode_ends,
 )
 from penstock.model.cluster import DEFERRED_TOPIC, BrokerNode
 from penstock.model.errors import ErrorCode
@@ -64,7 +67,7 @@ class FakeShards:
     def __init__(self) -> None:
         self.codes: list[ErrorCode] = []
         self.deferred: list[tuple[int, tuple[DeferredMessage, ...]]] = []
-        self.ended: list[tuple[int, DelayKey, bool]] = []
+        self.cancelled: list[tuple[int, int]] = []  # shards, with how many
         self.before_write: Callable[[], None] = lambda: None
 
     async def ensure_topic(self) -> ErrorCode:
@@ -74,7 +77,7 @@ class FakeShards:
         return message.target.partition
 
     def partition_of_key(self, delay_key: DelayKey) -> int:
-        return 1
+        return 2 if delay_key.delay_id == "z" else 1
 
     async def defer(
         self,
@@ -89,11 +92,14 @@ class FakeShards:
         self.deferred.append((partition, tuple(messages)))
         return DeferReply(self.codes.pop(0)) if self.codes else DONE
 
-    async def end(
-        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
-    ) -> CancelReply | Failed:
-        self.ended.append((partition, delay_key, deliver_now))
-        return Failed(self.codes.pop(0)) if self.codes else CancelReply.CANCELLED
+    async def cancel(
+        self, partition: int, delay_keys: Sequence[DelayKey]
+    ) -> tuple[CancelReply, ...] | Failed:
+        self.cancelled.append((partition, len(delay_keys)))
+        if self.codes:
+            return Failed(self.codes.pop(0))
+        replies = CancelReply.CANCELLED, CancelReply.UNKNOWN
+        return tuple(replies[delay_key.delay_id == "y"] for delay_key in delay_keys)
 
 
 class FakeBrokers:
@@ -160,9 +166,16 @@ class Harness:
     ) -> DeferReply:
         return self.run(self.router.defer(messages, sent_by, transaction, timeout_ms=1_000))
 
-    def end(self, *, deliver_now: bool = False) -> CancelReply | Failed:
+    def cancel(self, *delay_ids: str) -> dict[str, CancelReply] | Failed:
+        keys = [DelayKey(TARGET.topic_id, delay_id) for delay_id in delay_ids]
+        replies = self.run(self.router.cancel(keys, timeout_ms=1_000))
+        if isinstance(replies, Failed):
+            return replies
+        return {key.delay_id: reply for key, reply in replies.items()}
+
+    def deliver_now(self) -> CancelReply | Failed:
         key = DelayKey(TARGET.topic_id, "x")
-        return self.run(self.router.end(key, deliver_now=deliver_now, timeout_ms=1_000))
+        return self.run(self.router.deliver_now(key, timeout_ms=1_000))
 
     def append(self, target: Target, *, sequence: int = 0, here: bool = False) -> ErrorCode:
         data = batch(producer_id=FIRST_DELIVERER_ID, producer_epoch=0, base_sequence=sequence)
@@ -208,15 +221,43 @@ def test_a_shard_elsewhere_is_asked_there(harness: ApiHarness) -> None:
     parts = Harness(harness)
     lead_shards(harness, OTHER)
     assert parts.defer(message(), sent_by=PRODUCED).code is ErrorCode.NONE
-    assert parts.end(deliver_now=True) is CancelReply.DELIVERED
+    assert parts.deliver_now() is CancelReply.DELIVERED
     (first, second) = parts.brokers.requests
     assert first[:2] == (OTHER, PrivateKey.DEFER_MESSAGES)
     assert decode_defer_messages(first[2], 1) == DeferMessagesRequest(2, [message()], PRODUCED)
     assert second[1] is PrivateKey.END_DEFERRED
-    assert decode_end_deferred(second[2]).deliver_now
+    assert decode_end_deferred(second[2], 0).deliver_now
     parts.brokers.response = PrivateResponse(ErrorCode.POLICY_VIOLATION, "too many", 0, 0)
     assert parts.defer(message()) == DeferReply(ErrorCode.POLICY_VIOLATION, "too many")
-    assert parts.end() == Failed(ErrorCode.POLICY_VIOLATION)
+    assert parts.deliver_now() == Failed(ErrorCode.POLICY_VIOLATION)
+    assert parts.cancel("x") == Failed(ErrorCode.POLICY_VIOLATION)
+
+
+def test_messages_are_cancelled_by_one_request_for_each_shard(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness)
+    done, unknown = CancelReply.CANCELLED, CancelReply.UNKNOWN
+    expected = {"x": done, "y": unknown, "z": done}
+    assert parts.cancel("z", "x", "y", "x") == expected
+    assert sorted(parts.shards.cancelled) == [(1, 2), (2, 1)]
+    parts.shards.codes = [ErrorCode.NOT_COORDINATOR]
+    assert parts.cancel("x", "y", "z") == expected, "one shard was on its way"
+    many = [str(number) for number in range(MAX_CANCELS + 1)]
+    parts.shards.cancelled.clear()
+    assert parts.cancel(*many) == dict.fromkeys(many, done)
+    assert parts.shards.cancelled == [(1, MAX_CANCELS), (1, 1)]
+
+
+def test_messages_of_a_shard_elsewhere_are_cancelled_together(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness, OTHER)
+    replies = CancelReply.DELIVERED, CancelReply.CANCELLED
+    payload = encode_ends(replies)
+    parts.brokers.response = PrivateResponse(ErrorCode.NONE, None, 0, 0, payload=payload)
+    assert parts.cancel("x", "y") == dict(zip("xy", replies, strict=True))
+    ((_, _, body),) = parts.brokers.requests
+    keys = [DelayKey(TARGET.topic_id, delay_id) for delay_id in "xy"]
+    assert decode_end_deferred(body, 1) == EndDeferredRequest(1, keys, deliver_now=False)
 
 
 @pytest.mark.parametrize("is_added", [False, True])
@@ -272,7 +313,7 @@ def test_what_may_be_done_is_repeated_only_if_that_is_recognised(harness: ApiHar
     parts.brokers.failures = 2
     assert parts.defer(message(), sent_by=PRODUCED).code is ErrorCode.NONE
     parts.brokers.failures = 1
-    assert parts.end() is CancelReply.DELIVERED
+    assert parts.cancel("x") == {"x": CancelReply.DELIVERED}
 
 
 def test_nothing_is_tried_again_by_a_broker_that_stops(harness: ApiHarness) -> None:
@@ -298,7 +339,8 @@ def test_a_delay_above_the_limit_reaches_no_shard(harness: ApiHarness) -> None:
 
 
 def test_without_the_topic_nothing_has_ever_waited(harness: ApiHarness) -> None:
-    assert Harness(harness).end() is CancelReply.UNKNOWN
+    assert Harness(harness).cancel("x") == {"x": CancelReply.UNKNOWN}
+    assert Harness(harness).deliver_now() is CancelReply.UNKNOWN
 
 
 def test_a_target_of_this_broker_takes_a_delivery_once(harness: ApiHarness) -> None:
@@ -348,7 +390,8 @@ def test_a_topic_that_was_created_anew_is_another_target(harness: ApiHarness) ->
 def test_requests_between_brokers_are_read_as_they_were_written() -> None:
     key = DelayKey(TARGET.topic_id, "an id")
     defer = DeferMessagesRequest(3, [message(), message(1, "x")], None)
-    end = EndDeferredRequest(4, key, False)
+    now = EndDeferredRequest(4, [key], deliver_now=True)
+    cancels = EndDeferredRequest(4, [key, key._replace(delay_id="y")], deliver_now=False)
     append = AppendDeferredRequest(TARGET, 1_000, b"\0\1")
     transaction = InTransaction("mine", True)
     committed = [message()._replace(commit_delay_ms=5)]
@@ -356,5 +399,7 @@ def test_requests_between_brokers_are_read_as_they_were_written() -> None:
     assert decode_defer_messages(encode_defer_messages(defer, 0), 0) == defer
     assert decode_defer_messages(encode_defer_messages(defer, 1), 1) == defer
     assert decode_defer_messages(encode_defer_messages(in_transaction, 1), 1) == in_transaction
-    assert decode_end_deferred(encode_end_deferred(end)) == end
+    assert decode_end_deferred(encode_end_deferred(now, 0), 0) == now
+    assert decode_end_deferred(encode_end_deferred(cancels, 1), 1) == cancels
+    assert decode_ends(encode_ends(tuple(CancelReply))) == tuple(CancelReply)
     assert decode_append_deferred(encode_append_deferred(append)) == append

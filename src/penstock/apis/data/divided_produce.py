@@ -7,7 +7,8 @@ waits, so that its producers' batches stay in order. Batches that ask for nothin
 once, as ever.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +25,7 @@ from penstock.coordinators.deferred.values import (
 )
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.coordinators.runtime.pending_replies import Failed
-from penstock.model.cluster import INTERNAL_TOPICS, TopicState
+from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.slices import Releasable
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024  # decompressed, of the batches that are looked into
 MIN_TIMEOUT_MS = 1_000
+CANCELS_AT_ONCE = 1_000
 _UNKNOWN = Offset(-1)
 
 Batches = list[tuple[TopicPartition, memoryview]]
@@ -288,27 +290,36 @@ class _DividedProduce:
                 )
                 if reply.code is not ErrorCode.NONE:
                     return self._refuse_reply(reply)
-            for cancel in run.cancels:
-                refusal = await self._cancel(target, waiting.tp.topic, cancel)
-                if refusal is not None:
-                    return refusal
+            for first in range(0, len(run.cancels), CANCELS_AT_ONCE):
+                cancels = run.cancels[first : first + CANCELS_AT_ONCE]
+                code = await self._cancel(target, waiting.tp.topic, cancels)
+                if code is not ErrorCode.NONE:
+                    return self._refuse_reply(DeferReply(code))
         return None
 
     async def _cancel(
-        self, target: Target, topic: str, cancel: CancelRequest
-    ) -> PartitionAppended | None:
-        reply = await self._services.deferred.end(
-            DelayKey(target.topic_id, cancel.delay_id),
-            deliver_now=False,
+        self, target: Target, topic: str, cancels: Sequence[CancelRequest]
+    ) -> ErrorCode:
+        """Together: one after the other, those of a large batch would take longer than its producer
+        waits, and each repeat would begin anew."""
+        replies = await self._services.deferred.cancel(
+            [DelayKey(target.topic_id, cancel.delay_id) for cancel in cancels],
             timeout_ms=self._timeout_ms,
         )
-        if isinstance(reply, Failed):
-            return self._refuse_reply(DeferReply(reply.code))
-        if cancel.reply_topic is None:
-            return None
-        state = self._services.metadata.find_topic(cancel.reply_topic)
-        code = await self._answer_cancel(cancel.delay_id, topic, reply.value, state)
-        return None if code is ErrorCode.NONE else self._refuse_reply(DeferReply(code))
+        if isinstance(replies, Failed):
+            return replies.code
+        answers: dict[Target, list[Record]] = {}
+        for cancel in cancels:
+            if cancel.reply_topic is None:
+                continue
+            state = self._services.metadata.find_topic(cancel.reply_topic)
+            if state is None:
+                return ErrorCode.LEADER_NOT_AVAILABLE  # deleted meanwhile: the repeat is told
+            partition = partition_for(cancel.delay_id, len(state.partitions))
+            records = answers.setdefault(Target(state.topic_id, partition), [])
+            word = replies[DelayKey(target.topic_id, cancel.delay_id)].value
+            records.append(self._answer(len(records), cancel.delay_id, topic, word))
+        return await self._append_answers(answers)
 
     def _find_transaction(self, division: Division) -> InTransaction | None:
         if not division.header.is_transactional:
@@ -323,24 +334,24 @@ class _DividedProduce:
             return _refuse(ErrorCode.INVALID_TXN_STATE, reply.message or code.message)
         return _refuse_reply(reply)
 
-    async def _answer_cancel(
-        self, delay_id: str, topic: str, word: str, reply_topic: TopicState | None
-    ) -> ErrorCode:
-        if reply_topic is None:
-            return ErrorCode.LEADER_NOT_AVAILABLE  # deleted meanwhile: the repeat is told
-        record = Record(
-            offset=0,
+    def _answer(self, index: int, delay_id: str, topic: str, word: str) -> Record:
+        return Record(
+            offset=index,
             timestamp_ms=self._services.wall_ms(),
             key=delay_id.encode(),
             value=word.encode(),
             headers=((DELAY_CANCEL, delay_id.encode()), ("penstock-topic", topic.encode())),
         )
-        partition = partition_for(delay_id, len(reply_topic.partitions))
-        return await self._services.deferred.append(
-            Target(reply_topic.topic_id, partition),
-            build_batch([record]),
-            timeout_ms=self._timeout_ms,
+
+    async def _append_answers(self, answers: Mapping[Target, Sequence[Record]]) -> ErrorCode:
+        deferred = self._services.deferred
+        codes = await asyncio.gather(
+            *(
+                deferred.append(target, build_batch(records), timeout_ms=self._timeout_ms)
+                for target, records in answers.items()
+            )
         )
+        return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
 
     @property
     def _timeout_ms(self) -> int:

@@ -3,6 +3,7 @@
 Whoever asks twice gets the same answer, until the end is forgotten.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple
@@ -34,14 +35,32 @@ class CancelReply(Enum):
 def cancel_message(
     state: DeferredShardState, delay_key: DelayKey, *, now_ms: int
 ) -> CoordinatorResult[CancelReply, DeferredRecord]:
+    reply, records = _cancel(state, delay_key, now_ms)
+    return CoordinatorResult(reply=reply, records=records)
+
+
+def cancel_messages(
+    state: DeferredShardState, delay_keys: Sequence[DelayKey], *, now_ms: int
+) -> CoordinatorResult[tuple[CancelReply, ...], DeferredRecord]:
+    """Of different messages: none of them changes what becomes of another."""
+    assert len(set(delay_keys)) == len(delay_keys), "a delay id is cancelled twice at once"
+    ends = [_cancel(state, delay_key, now_ms) for delay_key in delay_keys]
+    return CoordinatorResult(
+        reply=tuple(reply for reply, _ in ends),
+        records=tuple(record for _, records in ends for record in records),
+    )
+
+
+def _cancel(
+    state: DeferredShardState, delay_key: DelayKey, now_ms: int
+) -> tuple[CancelReply, tuple[DeferredRecord, ...]]:
     number = state.find_waiting(delay_key)
     if number is None:
-        return CoordinatorResult(reply=_find_end(state, delay_key))
-    records = (
+        return _find_end(state, delay_key), ()
+    return CancelReply.CANCELLED, (
         MessageRecord(number, None),
         EndedRecord(delay_key, EndedMessage(MessageEnd.CANCELLED, now_ms)),
     )
-    return CoordinatorResult(reply=CancelReply.CANCELLED, records=records)
 
 
 def deliver_now(

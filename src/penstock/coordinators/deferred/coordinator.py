@@ -138,17 +138,17 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
         shard = self._find_active_shard(partition)
         return MarkerReply(shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker))
 
-    async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
-        return await self.end(self.partition_of_key(delay_key), delay_key, deliver_now=False)
-
-    async def end(
-        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
-    ) -> CancelReply | Failed:
-        """Cancels the message, or makes it due now. May raise Refusal."""
+    async def cancel(
+        self, partition: int, delay_keys: Sequence[DelayKey]
+    ) -> tuple[CancelReply, ...] | Failed:
+        """Cancels different messages of one shard."""
         shard = self._find_active_shard(partition)
-        if isinstance(shard, ErrorCode):
-            return Failed(shard)
-        return await (shard.deliver_now(delay_key) if deliver_now else shard.cancel(delay_key))
+        return Failed(shard) if isinstance(shard, ErrorCode) else await shard.cancel(delay_keys)
+
+    async def deliver_now(self, partition: int, delay_key: DelayKey) -> CancelReply | Failed:
+        """Makes the message due. May raise Refusal."""
+        shard = self._find_active_shard(partition)
+        return Failed(shard) if isinstance(shard, ErrorCode) else await shard.deliver_now(delay_key)
 
     async def take_intake(self, intake: HalfIntake) -> IntakeReply:
         """What was read for a group whose shard is led here."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from penstock.coordinators.deferred.cancel import (
     CancelReply,
     StoredMessage,
-    cancel_message,
+    cancel_messages,
     deliver_now,
     forget_ended,
     forget_replaced,
@@ -126,19 +126,21 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         """Written when this returns; NONE when it is committed."""
         return self.run(lambda *_: CoordinatorResult(reply=ErrorCode.NONE, end_marker=marker))
 
-    async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
-        reply = await self.decide(
-            lambda state, now_ms: cancel_message(state, delay_key, now_ms=now_ms)
+    async def cancel(self, delay_keys: Sequence[DelayKey]) -> tuple[CancelReply, ...] | Failed:
+        """Of different messages, by one write."""
+        replies = await self.decide(
+            lambda state, now_ms: cancel_messages(state, delay_keys, now_ms=now_ms)
         )
-        if reply is CancelReply.CANCELLED:
-            self._dependencies.counts.cancelled += 1
-        return reply
+        if not isinstance(replies, Failed):
+            self._dependencies.counts.cancelled += replies.count(CancelReply.CANCELLED)
+        return replies
 
     async def deliver_now(self, delay_key: DelayKey) -> CancelReply | Failed:
         """Makes the message due: it is delivered like any other."""
         number = self.state.find_waiting(delay_key)
         if number is None:  # it has ended, or never was: a cancel changes nothing then
-            return await self.cancel(delay_key)
+            replies = await self.cancel((delay_key,))
+            return replies if isinstance(replies, Failed) else replies[0]
         entry = DueEntry(0, number, self.state.get_offset(number), 0, Target(delay_key.topic_id, 0))
         (message,) = await self.read_entries([entry])
         stored = StoredMessage(number, message)

@@ -1,6 +1,7 @@
-"""EndDeferred (private key 31009), version 0: cancels a message, or makes it due now.
+"""EndDeferred (private key 31009), versions 0-1: cancels messages, or makes one due now.
 
-Sent to the leader of its shard. The payload is the answer: cancelled, delivered or unknown.
+Sent to the leader of their shard. Version 1 cancels several. The payload is the answer: cancelled,
+delivered or unknown, of each.
 """
 
 from collections.abc import Awaitable
@@ -13,11 +14,13 @@ from penstock.apis.private_responses import (
     respond_refusal,
     respond_unsupported,
 )
+from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.inter_broker.messages.deferred import (
-    DEFERRED_VERSIONS,
+    END_DEFERRED_VERSIONS,
     EndDeferredRequest,
     decode_end_deferred,
+    encode_ends,
 )
 from penstock.model.errors import Refusal
 from penstock.protocol.private_keys import PrivateKey
@@ -31,28 +34,32 @@ def answer(request: Request, services: "Services") -> bytes | Awaitable[Any]:
     try:
         check_broker(request, services)
     except Refusal as refusal:
-        return respond_refusal(refusal, DEFERRED_VERSIONS)
+        return respond_refusal(refusal, END_DEFERRED_VERSIONS)
     request.in_flight.let_next_start()
     return _end(request.message, services)
 
 
 async def _end(message: EndDeferredRequest, services: "Services") -> Any:
-    reply = await services.deferred.end_here(
-        message.partition, message.delay_key, deliver_now=message.deliver_now
-    )
-    if isinstance(reply, Failed):
-        return respond_refusal(Refusal(reply.code), DEFERRED_VERSIONS)
-    return respond_payload([reply.value.encode()], DEFERRED_VERSIONS)
+    partition, delay_keys, deliver_now = message
+    replies: tuple[CancelReply, ...] | Failed
+    if deliver_now:
+        reply = await services.deferred.deliver_now_here(partition, delay_keys[0])
+        replies = reply if isinstance(reply, Failed) else (reply,)
+    else:
+        replies = await services.deferred.cancel_here(partition, delay_keys)
+    if isinstance(replies, Failed):
+        return respond_refusal(Refusal(replies.code), END_DEFERRED_VERSIONS)
+    return respond_payload([encode_ends(replies)], END_DEFERRED_VERSIONS)
 
 
 def _read(body: memoryview, version: int, budget: RequestBudget) -> EndDeferredRequest:
-    return decode_end_deferred(body, budget)
+    return decode_end_deferred(body, version, budget)
 
 
 API = Api(
     key=PrivateKey.END_DEFERRED,
-    versions=DEFERRED_VERSIONS,
+    versions=END_DEFERRED_VERSIONS,
     answer=answer,
     read=_read,
-    unsupported=respond_unsupported(DEFERRED_VERSIONS),
+    unsupported=respond_unsupported(END_DEFERRED_VERSIONS),
 )

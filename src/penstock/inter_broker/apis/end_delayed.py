@@ -14,6 +14,7 @@ from penstock.apis.private_responses import (
     respond_refusal,
     respond_unsupported,
 )
+from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.values import DelayKey
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.cluster import TopicState
@@ -57,11 +58,13 @@ def _get_topic(request: Request, services: "Services") -> TopicState:
 
 
 async def _end(delay_key: DelayKey, message: EndDelayedRequest, services: "Services") -> Any:
-    reply = await services.deferred.end(
-        delay_key,
-        deliver_now=message.deliver_now,
-        timeout_ms=min(max(message.timeout_ms, 0), MAX_TIMEOUT_MS),
-    )
+    timeout_ms = min(max(message.timeout_ms, 0), MAX_TIMEOUT_MS)
+    reply: CancelReply | Failed
+    if message.deliver_now:
+        reply = await services.deferred.deliver_now(delay_key, timeout_ms=timeout_ms)
+    else:
+        replies = await services.deferred.cancel([delay_key], timeout_ms=timeout_ms)
+        reply = replies if isinstance(replies, Failed) else replies[delay_key]
     if isinstance(reply, Failed):
         return respond_refusal(Refusal(reply.code), END_DELAYED_VERSIONS)
     return respond_payload([reply.value.encode()], END_DELAYED_VERSIONS)

@@ -1,12 +1,14 @@
 """DeferMessages, EndDeferred and AppendDeferred (private keys 31008 to 31010): bodies.
 
-To bytes and back. Version 1 of DeferMessages added messages of transactions. A message has the same
-bytes as in `__penstock_deferred`, but for its version.
+To bytes and back. Version 1 of DeferMessages added messages of transactions, version 1 of
+EndDeferred cancels several. A message has the same bytes as in `__penstock_deferred`, but for its
+version.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import SentBy
 from penstock.coordinators.deferred.records import (
     read_message,
@@ -29,6 +31,9 @@ from penstock.protocol.request_budget import RequestBudget
 DEFERRED_VERSIONS = range(1)
 DEFER_MESSAGES_VERSIONS = range(2)
 WITH_TRANSACTIONS = range(1, 2)
+END_DEFERRED_VERSIONS = range(2)
+WITH_SEVERAL_CANCELS = range(1, 2)
+MAX_CANCELS = 500  # of one request: it is one write, and about 10 ms
 
 
 class DeferMessagesRequest(NamedTuple):
@@ -40,8 +45,8 @@ class DeferMessagesRequest(NamedTuple):
 
 class EndDeferredRequest(NamedTuple):
     partition: int  # of __penstock_deferred
-    delay_key: DelayKey
-    deliver_now: bool  # else it is cancelled
+    delay_keys: Sequence[DelayKey]  # of different messages of one topic
+    deliver_now: bool  # a single one; else they are cancelled
 
 
 class AppendDeferredRequest(NamedTuple):
@@ -94,25 +99,44 @@ def _read_transactional_message(reader: ValueReader) -> DeferredMessage:
     return read_message(reader)._replace(commit_delay_ms=reader.int64())
 
 
-def encode_end_deferred(request: EndDeferredRequest) -> bytes:
+def encode_end_deferred(request: EndDeferredRequest, version: int) -> bytes:
     writer = ValueWriter(flexible=True)
     writer.int32(request.partition)
-    writer.uuid(request.delay_key.topic_id)
-    writer.string(request.delay_key.delay_id)
-    writer.int8(request.deliver_now)
+    writer.uuid(request.delay_keys[0].topic_id)
+    delay_ids = [delay_key.delay_id for delay_key in request.delay_keys]
+    if version in WITH_SEVERAL_CANCELS:
+        assert not request.deliver_now, "only cancels are of several"
+        writer.array(delay_ids, ValueWriter.string)
+    else:
+        (delay_id,) = delay_ids
+        writer.string(delay_id)
+        writer.int8(request.deliver_now)
     writer.tags()
     return writer.done()
 
 
-def decode_end_deferred(body: Buffer, budget: RequestBudget | None = None) -> EndDeferredRequest:
+def decode_end_deferred(
+    body: Buffer, version: int, budget: RequestBudget | None = None
+) -> EndDeferredRequest:
     reader = ValueReader(body, flexible=True, budget=budget)
-    request = EndDeferredRequest(
-        reader.int32(),
-        DelayKey(TopicId(reader.uuid()), reader.string()),
-        reader.int8() != 0,
-    )
+    partition, topic_id = reader.int32(), TopicId(reader.uuid())
+    deliver_now = False
+    if version in WITH_SEVERAL_CANCELS:
+        delay_ids = list(dict.fromkeys(reader.array(ValueReader.string)))
+    else:
+        delay_ids, deliver_now = [reader.string()], reader.int8() != 0
     _close(reader)
-    return request
+    delay_keys = [DelayKey(topic_id, delay_id) for delay_id in delay_ids]
+    return EndDeferredRequest(partition, delay_keys, deliver_now)
+
+
+def encode_ends(replies: Sequence[CancelReply]) -> bytes:
+    """The payload of a response to EndDeferred: words, in the order of the request."""
+    return ",".join(reply.value for reply in replies).encode()
+
+
+def decode_ends(payload: Buffer) -> tuple[CancelReply, ...]:
+    return tuple(CancelReply(word) for word in bytes(payload).decode().split(","))
 
 
 def encode_append_deferred(request: AppendDeferredRequest) -> bytes:

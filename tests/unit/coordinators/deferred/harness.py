@@ -15,12 +15,14 @@ from tests.unit.coordinators.deferred.runs import MemoryRuns
 from tests.unit.coordinators.group.coordinator_harness import TableLog
 from tests.unit.coordinators.transaction.harness import FakeProducerIds
 
+from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.coordinator import DeferredCoordinator
 from penstock.coordinators.deferred.dependencies import DeliveryReply
 from penstock.coordinators.deferred.half_values import ReadUpTo
 from penstock.coordinators.deferred.shard import DeferredShard
-from penstock.coordinators.deferred.values import DeferredMessage, Target
+from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
+from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.logs.event_logger import message_logger
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId
@@ -171,6 +173,11 @@ class DeferredCoordinatorHarness:
     async def defer(self, *messages: DeferredMessage) -> None:
         reply = await self.coordinator.defer(0, messages, None)
         assert reply.code is ErrorCode.NONE, reply
+
+    async def cancel(self, delay_key: DelayKey) -> CancelReply:
+        replies = await self.coordinator.cancel(0, [delay_key])
+        assert not isinstance(replies, Failed), replies
+        return replies[0]
 
 
 def run_scenario(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -124,7 +124,7 @@ def test_messages_to_a_deleted_topic_are_dropped_and_reported() -> None:
             await harness.advance_ms(0)
             assert len(harness.shard.state.pending) == 0
             assert any("is deleted" in line for line in harness.reports)
-            assert await harness.coordinator.cancel(DelayKey(TOPIC, "x")) is CancelReply.UNKNOWN
+            assert await harness.cancel(DelayKey(TOPIC, "x")) is CancelReply.UNKNOWN
 
     run_scenario(scenario)
 
@@ -135,12 +135,12 @@ def test_the_end_of_a_message_is_known_for_its_retention() -> None:
         async with DeferredCoordinatorHarness(config=config).running() as harness:
             await harness.defer(harness.message(500, b"one", delay_id="x"))
             key = DelayKey(TOPIC, "x")
-            assert await harness.coordinator.cancel(key) is CancelReply.CANCELLED
+            assert await harness.cancel(key) is CancelReply.CANCELLED
             await harness.advance_ms(9_000)
-            assert await harness.coordinator.cancel(key) is CancelReply.CANCELLED
+            assert await harness.cancel(key) is CancelReply.CANCELLED
             for _ in range(3):
                 await harness.advance_ms(1_000)
-            assert await harness.coordinator.cancel(key) is CancelReply.UNKNOWN
+            assert await harness.cancel(key) is CancelReply.UNKNOWN
             assert harness.targets.values[FIRST] == []
 
     run_scenario(scenario)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from tests.unit.coordinators.deferred.runs import MemoryRuns
 
-from penstock.coordinators.deferred.cancel import CancelReply, cancel_message
+from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, cancel_messages
 from penstock.coordinators.deferred.defer import (
     DONE,
     REMEMBERED_BATCHES,
@@ -177,6 +177,18 @@ def test_a_cancel_is_answered_exactly_and_twice_the_same() -> None:
     shard.confirm()
     assert shard.cancel("y") is CancelReply.DELIVERED
     assert len(shard.state.pending) == 0
+
+
+def test_different_messages_are_cancelled_by_one_decision() -> None:
+    shard = Shard()
+    shard.defer(message(delay_id="x"), message(), message(delay_id="y"), message(delay_id="z"))
+    shard.cancel("z")
+    keys = [DelayKey(TOPIC, delay_id) for delay_id in ("y", "unknown", "z", "x")]
+    result = cancel_messages(shard.state, keys, now_ms=NOW_MS)
+    done, unknown = CancelReply.CANCELLED, CancelReply.UNKNOWN
+    assert result.reply == (done, unknown, done, done)
+    shard.apply(result)
+    assert shard.begin() == (1,), "only the one without an id is left"
 
 
 def test_the_newest_message_of_an_id_replaces_the_one_before() -> None:

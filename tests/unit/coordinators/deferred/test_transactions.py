@@ -129,7 +129,7 @@ def test_a_commit_replaces_what_waits_under_its_delay_id() -> None:
         async with DeferredCoordinatorHarness().running() as harness:
             await harness.defer(harness.message(5_000, b"cancelled", delay_id="x"))
             await send(harness, b"first", delay_id="x")
-            assert await harness.coordinator.cancel(key) is CancelReply.CANCELLED
+            assert await harness.cancel(key) is CancelReply.CANCELLED
             await end(harness, commit=True)
             assert key not in harness.shard.state.ended
             assert harness.shard.state.reused == {key: None}
@@ -141,7 +141,7 @@ def test_a_commit_replaces_what_waits_under_its_delay_id() -> None:
             assert not harness.shard.state.has_replaced
             await harness.advance_ms(10 * DELAY_MS)
             assert harness.targets.values[FIRST] == [b"second"]
-            assert await harness.coordinator.cancel(key) is CancelReply.DELIVERED
+            assert await harness.cancel(key) is CancelReply.DELIVERED
             snapshot = harness.shard.state.snapshot()
         after = DeferredCoordinatorHarness(harness.log, clock=harness.clock)
         async with after.running():
