@@ -26,7 +26,7 @@ KILLS = scaled(test=2, verify=12, release=20)
 LONGEST_MS = scaled(test=6_000, verify=120_000, release=300_000)
 OnDelivery = Callable[[object, Message], None]
 Headers = list[tuple[str, str | bytes | None]]
-HANG_S = 180.0
+HANG_S = 180.0  # without any progress
 QUIET_S = 2.0
 CANCELLED_IN = 10  # every tenth has an id and is cancelled later
 IN_TRANSACTION = 5  # messages
@@ -114,7 +114,7 @@ def _send(cluster: Cluster, transactions: "_Transactions") -> dict[int, _Sent]:
             "enable.idempotence": True,
             "linger.ms": 5,
             "log_level": 0,
-            "message.timeout.ms": HANG_S * 1000,
+            "message.timeout.ms": 0,  # until it is acknowledged, however slow the machine is
             "queue.buffering.max.messages": 10_000,  # those behind a kill are due later
         }
     )
@@ -133,18 +133,18 @@ def _send(cluster: Cluster, transactions: "_Transactions") -> dict[int, _Sent]:
         partition = number % PARTITIONS
         _produce(producer, b"%d" % number, headers, partition, on_delivery)
         if not number:
-            assert producer.flush(HANG_S) == 0  # the topic of the shards exists from here on
+            _flush(producer)  # the topic of the shards exists from here on
         if number % (COUNT // KILLS) == COUNT // KILLS // 2:
             _kill_a_broker(cluster, producer, number)
             transactions.kill_the_client()
-    assert producer.flush(HANG_S) == 0
+    _flush(producer)
     for number in range(0, COUNT, CANCELLED_IN):
         headers = [
             ("penstock-delay-cancel", b"%d" % number),
             ("penstock-reply-topic", REPLIES.encode()),
         ]
         _produce(producer, b"", headers, 0, on_delivery)
-    assert producer.flush(HANG_S) == 0
+    _flush(producer)
     assert Counter(map(str, failures)) == {}
     return messages
 
@@ -162,6 +162,14 @@ def _produce(
             producer.poll(0.1)
         else:
             return
+
+
+def _flush(producer: Producer) -> None:
+    left, deadline = len(producer), time.monotonic() + HANG_S
+    while producer.flush(1.0):
+        assert time.monotonic() < deadline, f"{left} messages are not acknowledged"
+        if len(producer) != left:
+            left, deadline = len(producer), time.monotonic() + HANG_S
 
 
 def _kill_a_broker(cluster: Cluster, producer: Producer, number: int) -> None:
@@ -284,10 +292,12 @@ class _Reader:
         self._thread.start()
 
     def wait(self, is_enough: Callable[[list[Message]], bool]) -> None:
-        deadline = time.monotonic() + HANG_S
+        count, deadline = len(self.messages), time.monotonic() + HANG_S
         while not is_enough(self.messages):
-            assert time.monotonic() < deadline, f"{len(self.messages)} messages were read"
+            assert time.monotonic() < deadline, f"{count} messages were read"
             self._is_closing.wait(0.1)
+            if len(self.messages) != count:
+                count, deadline = len(self.messages), time.monotonic() + HANG_S
 
     def __enter__(self) -> Self:
         return self

@@ -1,13 +1,16 @@
-"""Half messages while brokers are killed: delivered once if, and only if, the first decision is
-commit; those that nobody decided about are asked for."""
+"""Half messages while brokers and clients are killed: delivered once if, and only if, the first
+decision is commit, and not before; those that nobody decided about are asked for."""
 
-import random
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import IO
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from tests.cluster.half_clients import GROUP, TOPIC, delay_ms, is_committed
 from tests.cluster.test_delayed_messages import _await_quiet, _Reader
 from tests.profile import scaled
 
@@ -15,11 +18,11 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-TOPIC, GROUP, SHARDS = "orders", "shop", "__penstock_deferred"
+SHARDS = "__penstock_deferred"
 PARTITIONS = 2
 COUNT = scaled(test=200, verify=20_000, release=50_000)
-KILLS = scaled(test=1, verify=10, release=20)
-HANG_S = 240.0
+KILLS = scaled(test=1, verify=12, release=20)
+HANG_S = 240.0  # without any progress
 CONFIG = {"min.insync.replicas": "2"}
 
 
@@ -31,16 +34,34 @@ def test_kills_neither_lose_nor_repeat_nor_invent_a_half_message() -> None:
     }
     with Cluster(brokers=3, config=config) as cluster:
         make_topics(cluster)
+        clients = Clients(cluster.bootstrap_servers)
         with _Reader(cluster.bootstrap_servers, TOPIC, PARTITIONS) as reader:
-            answers = Checker(cluster.bootstrap_servers)
             try:
-                committed = send(cluster)
-                reader.wait(lambda read: len(read) >= len(committed))
+                clients.start("checker")
+                clients.start("producer")
+                for kill in range(KILLS):
+                    clients.wait(lambda: clients.begun, COUNT * (2 * kill + 1) // (2 * KILLS))
+                    kill_a_leader(cluster, kill)
+                    clients.replace("producer" if kill % 2 == 0 else "checker")
+                clients.wait(lambda: clients.done, COUNT)
+                certain = {number for number in clients.stored if is_committed(number)}
+                reader.wait(lambda read: len(read) >= len(certain))
+                reader.wait(lambda read: {int(one.value() or b"") for one in read} >= certain)
                 _await_quiet(reader)
             finally:
-                answers.close()
-    assert Counter(int(message.value() or b"") for message in reader.messages) == Counter(committed)
-    print(f"{len(committed)} of {COUNT} delivered, {answers.answered} checks answered")
+                clients.close()
+    read = Counter(int(message.value() or b"") for message in reader.messages)
+    assert set(read.values()) <= {1}
+    assert read.keys() >= certain
+    # A client that was killed may have stored halves without its knowing: they are asked for.
+    assert read.keys() <= {number for number in range(clients.begun + 1) if is_committed(number)}
+    for message, read_ms in zip(reader.messages, reader.read_ms, strict=True):
+        number = int(message.value() or b"")
+        assert read_ms >= clients.decided_ms[number] + delay_ms(number), f"{number} came early"
+    print(
+        f"{len(read)} of {len(clients.stored)} stored halves delivered, {clients.count} clients, "
+        f"{len(clients.decided_ms)} decided"
+    )
 
 
 def make_topics(cluster: Cluster) -> None:
@@ -55,102 +76,81 @@ def make_topics(cluster: Cluster) -> None:
         cluster.create_topic(name, partitions=PARTITIONS, replication_factor=3, config=configs)
 
 
-def is_committed(number: int) -> bool:
-    return number % 3 != 0
-
-
-def send(cluster: Cluster) -> set[int]:
-    """Every fifth is left to the check; the others are decided at once, most of them twice."""
-    chance = random.Random(17)
-    failures: list[object] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "log_level": 0,
-            "message.timeout.ms": HANG_S * 1000,
-            "on_delivery": lambda error, _: failures.append(error) if error else None,
-        }
-    )
-    waiting: list[int] = []
-    for number in range(COUNT):
-        headers: Any = [
-            ("penstock-half-id", b"%d" % number),
-            ("penstock-half-group", GROUP.encode()),
-        ]
-        produce(producer, f"{TOPIC}.half", b"%d" % number, headers=headers)
-        waiting.append(number)
-        if len(waiting) == 50 or number == COUNT - 1:
-            assert producer.flush(HANG_S) == 0, "a half is stored before it is decided"
-            for undecided in waiting:
-                decide(producer, chance, undecided)
-            waiting.clear()
-        if number % (COUNT // KILLS) == COUNT // KILLS // 2:
-            kill_a_leader(cluster, number)
-    assert producer.flush(HANG_S) == 0
-    assert Counter(map(str, failures)) == {}
-    return {number for number in range(COUNT) if is_committed(number)}
-
-
-def decide(producer: Producer, chance: random.Random, number: int) -> None:
-    if number % 5 == 0:
-        return
-    word = b"commit" if is_committed(number) else b"rollback"
-    for _ in range(chance.choice((1, 2))):
-        produce(producer, f"{TOPIC}.half.decisions", word, key=b"%d" % number)
-
-
-def produce(producer: Producer, topic: str, value: bytes, **given: Any) -> None:
-    while True:
-        try:
-            producer.produce(topic, value, **given)
-        except BufferError:
-            producer.poll(0.1)
-        else:
-            return
-
-
-def kill_a_leader(cluster: Cluster, number: int) -> None:
-    chosen = number * KILLS // COUNT % 3
-    topic, partition = ((SHARDS, 0), (f"{TOPIC}.half", 0), (TOPIC, 1))[chosen]
-    leader = cluster.leader(topic, partition)
-    cluster.kill(leader)
-    cluster.wait_partition(topic, partition, lambda state: state.leader not in (leader, -1))
-    cluster.start(leader)
+def kill_a_leader(cluster: Cluster, kill: int) -> None:
+    """Of the shard, of the halves, the controller, of the target; in turn."""
+    places = (SHARDS, 0), (f"{TOPIC}.half", 0), None, (TOPIC, 1)
+    place = places[kill % len(places)]
+    topic, partition = place or (TOPIC, 0)
+    victim = cluster.leader(topic, partition) if place else cluster.controller
+    cluster.kill(victim)
+    cluster.wait_partition(topic, partition, lambda state: state.leader not in (victim, -1))
+    cluster.start(victim)
     for index in range(PARTITIONS):
         cluster.wait_in_sync(TOPIC, index, 3)
 
 
-class Checker:
-    """A member of the producers' group that knows what was done."""
+class Clients:
+    """A producer and a checker, each of which another takes over from when it is killed."""
 
-    def __init__(self, servers: str) -> None:
-        self.answered = 0
-        settings = {"bootstrap.servers": servers, "log_level": 0}
-        self._producer = Producer(settings | {"message.timeout.ms": HANG_S * 1000})
-        self._consumer = Consumer(
-            settings
-            | {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": True}
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.count = 0
+        self.begun = self.done = -1
+        self.stored: set[int] = set()  # as the producers were told
+        self.decided_ms: dict[int, int] = {}  # the earliest that anybody may have decided
+        self._servers = bootstrap_servers
+        self._processes: dict[str, tuple[subprocess.Popen[str], threading.Thread]] = {}
+
+    def start(self, role: str) -> None:
+        self.count += 1
+        settings = [role, self._servers]
+        if role == "producer":
+            settings += [str(self.begun + 1), str(COUNT)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.half_clients", *settings],
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        self._consumer.subscribe([f"{GROUP}.half.checks"])
-        self._is_closing = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        assert process.stdout is not None
+        output = threading.Thread(target=self._read, args=(process.stdout,))
+        output.start()
+        self._processes[role] = process, output
+
+    def replace(self, role: str) -> None:
+        self._kill(role)
+        self.start(role)
+
+    def wait(self, progress: Callable[[], int], wanted: int) -> None:
+        seen, deadline = progress(), time.monotonic() + HANG_S
+        while seen < wanted:
+            assert time.monotonic() < deadline, f"nothing beyond {seen} of {wanted}"
+            assert self._processes["producer"][0].poll() in (None, 0)
+            time.sleep(0.05)
+            if progress() != seen:
+                seen, deadline = progress(), time.monotonic() + HANG_S
 
     def close(self) -> None:
-        self._is_closing.set()
-        self._thread.join()
-        self._producer.flush(HANG_S)
-        self._consumer.close()
+        for role in tuple(self._processes):
+            self._kill(role)
 
-    def _run(self) -> None:
-        while not self._is_closing.is_set():
-            message = self._consumer.poll(0.1)
-            if message is None or message.error() is not None:
-                continue
-            number = int(message.key() or b"")
-            word = b"commit" if is_committed(number) else b"rollback"
-            produce(self._producer, f"{TOPIC}.half.decisions", word, key=b"%d" % number)
-            self._producer.poll(0)
-            self.answered += 1
+    def _kill(self, role: str) -> None:
+        process, output = self._processes.pop(role)
+        process.kill()
+        process.wait(HANG_S)
+        output.join(HANG_S)
+
+    def _read(self, output: IO[str]) -> None:
+        with output:
+            for line in output:
+                if line.endswith("\n"):  # else it was killed while it wrote
+                    word, first, second = line.split()
+                    self._take(word, int(first), int(second))
+
+    def _take(self, word: str, first: int, second: int) -> None:
+        if word == "begun":
+            self.begun = second
+        elif word == "stored":
+            self.stored |= set(range(first, second + 1))
+        elif word == "decided":
+            self.decided_ms[first] = min(second, self.decided_ms.get(first, second))
+        else:
+            self.done = second
