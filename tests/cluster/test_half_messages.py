@@ -78,10 +78,10 @@ def make_topics(cluster: Cluster) -> None:
 
 def kill_a_leader(cluster: Cluster, kill: int) -> None:
     """Of the shard, of the halves, the controller, of the target; in turn."""
-    places = (SHARDS, 0), (f"{TOPIC}.half", 0), None, (TOPIC, 1)
-    place = places[kill % len(places)]
-    topic, partition = place or (TOPIC, 0)
-    victim = cluster.leader(topic, partition) if place else cluster.controller
+    led = (SHARDS, 0), (f"{TOPIC}.half", 0), None, (TOPIC, 1)
+    chosen = led[kill % len(led)]
+    topic, partition = chosen or (TOPIC, 0)
+    victim = cluster.leader(topic, partition) if chosen else cluster.controller
     cluster.kill(victim)
     cluster.wait_partition(topic, partition, lambda state: state.leader not in (victim, -1))
     cluster.start(victim)

@@ -36,7 +36,7 @@ class DueEntry(NamedTuple):
 
 
 class RunStore(Protocol):
-    """Bytes by hour, for one shard."""
+    """Bytes by hour, for one shard. Below 0 are no hours: a `ReadyQueue` keeps its own there."""
 
     def append(self, hour: int, data: bytes) -> None: ...
 

@@ -5,8 +5,8 @@ not, gives the same again. Which messages are ready, in memory and due, is volat
 the rest and the time. Values and keys of messages stay in the log.
 """
 
-from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from typing import TypeVar
 
 from penstock.coordinators.deferred.due_index import DueEntry, DueIndex, RunStore
@@ -14,6 +14,7 @@ from penstock.coordinators.deferred.half_records import HalfIdRecord, SourceReco
 from penstock.coordinators.deferred.half_state import HalfState
 from penstock.coordinators.deferred.half_values import Half, HeldMessage
 from penstock.coordinators.deferred.pending_numbers import PendingNumbers
+from penstock.coordinators.deferred.ready_queue import ReadyQueue
 from penstock.coordinators.deferred.records import (
     DeferredRecord,
     DelivererRecord,
@@ -59,7 +60,9 @@ class DeferredShardState:
         self._offsets: dict[int, int] = {}  # of the records of exactly these
         self._sent: dict[int, DueEntry | None] = {}  # unconfirmed; None: not taken out of `_due`
         self._due = DueIndex(runs)
-        self._ready: dict[Target, deque[DueEntry]] = {}  # due, and not sent; none is empty
+        self._runs = runs
+        self._ready_runs = count(1)  # below 0, where no hour is
+        self._ready: dict[Target, ReadyQueue] = {}  # due, and not sent; none is empty
 
     # -- replaying -------------------------------------------------------------------------
 
@@ -199,12 +202,17 @@ class DeferredShardState:
 
     def _take_sent(self, target: Target) -> None:
         """Takes what was sent out of what is ready: the first ones, unless they have ended."""
-        ready = self._ready.get(target, deque())
-        while ready and (ready[0].number in self._sent or ready[0].number not in self.pending):
+        ready = self._ready.get(target)
+        if ready is None:
+            return
+        while ready and (
+            ready.peek().number in self._sent or ready.peek().number not in self.pending
+        ):
             entry = ready.popleft()
             if entry.number in self._sent:
                 self._sent[entry.number] = entry
-        _put(self._ready, target, ready or None)
+        if not ready:
+            del self._ready[target]
 
     def on_loaded(self, end_offset: int) -> None:
         """No number is given twice, also if compaction has removed all records of the first:
@@ -219,7 +227,14 @@ class DeferredShardState:
             if entry.number in self._sent:
                 self._sent[entry.number] = entry
             elif entry.number in self.pending:
-                self._ready.setdefault(entry.target, deque()).append(entry)
+                self._put_ready(entry)
+
+    def _put_ready(self, entry: DueEntry) -> None:
+        ready = self._ready.get(entry.target)
+        if ready is None:
+            ready = ReadyQueue(entry.target, self._runs, lambda: -next(self._ready_runs))
+            self._ready[entry.target] = ready
+        ready.append(entry)
 
     def next_due_ms(self) -> int | None:
         return self._due.next_due_ms()
@@ -254,7 +269,7 @@ class DeferredShardState:
 
     def find_oldest_due_ms(self) -> int | None:
         """Since when the message that is overdue for the longest time is due."""
-        ready = [entries[0].due_ms for entries in self._ready.values()]
+        ready = [entries.peek().due_ms for entries in self._ready.values()]
         sent = [entry.due_ms for entry in self._sent.values() if entry is not None]
         return min(ready + sent, default=None)
 
