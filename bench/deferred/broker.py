@@ -19,7 +19,8 @@ ROUNDS = 10
 PER_ROUND = 40_000
 DUE_PER_S = 10_000
 DUE_S = 5
-HEAD_START_S = 20.0  # to send what is due at this rate
+LEAST_HEAD_START_S = 20.0  # to send what is due at this rate
+LOAD_TIMEOUT_S = 900.0
 HOUR_MS = 3_600_000
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -34,7 +35,7 @@ def measure(pending: int, folder: str) -> dict[str, Any]:
             TOPIC, partitions=PARTITIONS, config={"penstock.delayed.messages": "true"}
         )
         results["throughput"] = _throughput(broker)
-        results["lateness_ms"] = _lateness(broker)
+        results["lateness_ms"] = _lateness(broker, results["throughput"]["delayed"])
         before_bytes = _memory(broker)
         _send(broker, TOPIC, pending, lambda number: _delay((number % 700 + 2) * HOUR_MS))
         results["pending"] = {"count": pending, "mb": round((_memory(broker) - before_bytes) / 1e6)}
@@ -43,8 +44,11 @@ def measure(pending: int, folder: str) -> dict[str, Any]:
     with penstock.Broker(data=data, config={"metrics.listener": "127.0.0.1:0"}) as broker:
         serving_s = time.perf_counter() - started_s
         everything = pending + (ROUNDS + 1) * PER_ROUND
-        while _pending(broker) < everything:
+        while (loaded := _pending(broker)) < everything:
+            waited_s = time.perf_counter() - started_s
+            assert waited_s < LOAD_TIMEOUT_S, f"{loaded} of {everything} messages are loaded"
             time.sleep(0.05)
+        assert loaded == everything, f"{loaded} messages wait, {everything} were sent"
         results["pending"] |= {
             "loaded": everything,
             "start_s": round(serving_s, 2),
@@ -78,10 +82,11 @@ def _throughput(broker: penstock.Broker) -> dict[str, Any]:
     }
 
 
-def _lateness(broker: penstock.Broker) -> dict[str, Any]:
+def _lateness(broker: penstock.Broker, sent_per_s: float) -> dict[str, Any]:
     """Of messages that are due at a constant rate, as a consumer sees them."""
     count = DUE_PER_S * DUE_S
-    first_ms = int((time.time() + HEAD_START_S) * 1000)
+    head_start_s = max(LEAST_HEAD_START_S, 2 * count / sent_per_s)
+    first_ms = int((time.time() + head_start_s) * 1000)
     end_offsets = _end_offsets(broker)
     _send(
         broker,
