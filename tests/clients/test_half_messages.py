@@ -210,6 +210,39 @@ def test_commands_list_decide_and_revive(impatient: str) -> None:
     assert sorted(consume(impatient, topic, 2)) == [b"a", b"c"]
 
 
+def test_more_halves_than_may_wait_are_refused_until_some_are_decided() -> None:
+    config = {"penstock.half.max.pending": "2", "penstock.delayed.topic.num.partitions": "1"}
+    with (
+        penstock.Broker(config=config) as broker,
+        penstock.Producer(broker.bootstrap_servers) as producer,
+    ):
+        topic = make_half_topic(broker.bootstrap_servers, GROUP)
+
+        def find_refusal(half_id: int) -> str:
+            headers = {"penstock-half-id": b"%d" % half_id, "penstock-half-group": GROUP.encode()}
+            try:
+                producer.send_and_wait(f"{topic}.half", b"%d" % half_id, headers=headers)
+            except penstock.SendFailed as failed:
+                return failed.code.name if failed.code else "-"
+            return ""
+
+        def decide_all(half_ids: range) -> None:
+            for half_id in half_ids:
+                key = b"%d" % half_id
+                producer.send_and_wait(f"{topic}.half.decisions", b"rollback", key=key)
+
+        deadline, sent = time.monotonic() + HANG_S, 0
+        while not (refusal := find_refusal(sent)):  # some come before it is known
+            sent += 1
+            assert time.monotonic() < deadline, f"{sent} halves are taken"
+        assert refusal == "POLICY_VIOLATION"
+        assert sent >= 2
+        decide_all(range(sent))
+        while find_refusal(sent):
+            assert time.monotonic() < deadline, "halves are refused although none is undecided"
+            time.sleep(POLL_S)
+
+
 def test_the_setting_is_for_half_topics_only(impatient: str) -> None:
     status, _ = command(
         impatient, "topic", "create", "plain", "--config", "penstock.half.groups=shop"

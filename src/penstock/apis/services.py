@@ -4,6 +4,7 @@ Built once at start-up; everything in it belongs to the event loop's thread.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ class Services:
     client_apis: Mapping[PrivateKey, Callable[[], "Api"]] = field(default_factory=dict)
     inter_broker: InterBroker | None = None  # None: a single node, which has no other brokers
     get_transaction_verifier: Callable[[], VerifiesTransactions] = NobodyVerifies  # likewise
+    full_half_groups: AbstractSet[str] = frozenset()  # whose halves are as many as may be held
     access_log: AccessLog = field(default_factory=AccessLog)
     acls: "ChangesAcls | None" = None  # None: no authorizer is configured
     get_scram_users: "Callable[[], KeepsScramUsers] | None" = None  # built lazily

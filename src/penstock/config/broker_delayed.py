@@ -72,6 +72,16 @@ SETTINGS: tuple[Setting, ...] = (
         own=True,
     ),
     broker(
+        "penstock.half.max.pending",
+        SettingKind.LONG,
+        1_000_000,
+        "Most records of halves, undecided or expired, in one partition of the topic that keeps "
+        "them. Beyond it new halves are refused.",
+        at_least(1),
+        update=UpdateMode.CLUSTER_WIDE,
+        own=True,
+    ),
+    broker(
         "penstock.half.decided.retention.ms",
         SettingKind.LONG,
         _DAY_MS,

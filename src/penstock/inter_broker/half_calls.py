@@ -49,6 +49,7 @@ class HalfCalls:
         appends: DeferredAppends,
         brokers: PrivateCalls,
         config: Callable[[], InterBrokerConfig],
+        full_groups: set[str],  # those whose shard may hold no more halves; kept up to date here
     ) -> None:
         self._own_id = own_id
         self._metadata = metadata
@@ -58,6 +59,7 @@ class HalfCalls:
         self._appends = appends
         self._brokers = brokers
         self._config = config
+        self._full_groups = full_groups
 
     # -- to the shard ----------------------------------------------------------------------
 
@@ -70,9 +72,17 @@ class HalfCalls:
         coordinator = self._get_coordinator()
         node = self._get_leader(DEFERRED_TOPIC, coordinator.partition_of_group(intake.group))
         if node.id == self._own_id:
-            return await coordinator.take_intake(intake)
-        response = await self._ask(node, PrivateKey.HALF_INTAKE, encode_half_intake(intake))
-        return read_intake_reply(response.code, response.payload)
+            reply = await coordinator.take_intake(intake)
+        else:
+            response = await self._ask(node, PrivateKey.HALF_INTAKE, encode_half_intake(intake))
+            reply = read_intake_reply(response.code, response.payload)
+        if reply.code is ErrorCode.NONE:
+            (self._full_groups.add if reply.is_full else self._full_groups.discard)(intake.group)
+        return reply
+
+    def is_full(self, group: str) -> bool:
+        """As its shard has said last."""
+        return group in self._full_groups
 
     # -- to the leaders of half topics -----------------------------------------------------
 

@@ -68,6 +68,9 @@ class HalfReader(NamedTuple):
     async def _read_some(self, position: int) -> int:
         chunk = await self.log.read(self.source.tp, position)
         if chunk is None:
+            if self.calls.is_full(self.source.group):  # nothing comes until it is asked again
+                await self.pause(MAX_PAUSE_MS)
+                return _UNKNOWN
             await self.log.wait(self.source.tp, position)
             return position
         intake = self._decode(chunk, max(position, chunk.log_start_offset))

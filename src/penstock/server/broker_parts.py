@@ -100,6 +100,7 @@ def build_parts(
         get_transactions=transactions.get,
         get_transaction_verifier=verifier.get,
         get_deferred=deferred.router.get,
+        full_half_groups=deferred.full_groups,
         producer_ids=producer_ids,
         authorizer=authorization.authorizer,
         access_log=authorization.access_log,

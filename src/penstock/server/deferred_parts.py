@@ -3,6 +3,7 @@
 A broker that has no topic with delayed messages, and leads no shard, never imports it.
 """
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.cached_config import CachedConfig
@@ -31,6 +32,7 @@ class DeferredParts(NamedTuple):
     coordinator: "Lazy[DeferredCoordinator]"
     router: "Lazy[DeferredRouter]"
     half_readers: "Lazy[RunningHalfReaders]"
+    full_groups: AbstractSet[str]  # of producers: no more halves of theirs are taken
 
     def close(self) -> None:
         coordinator, router = self.coordinator.find(), self.router.find()
@@ -53,8 +55,9 @@ def lazy_deferred_messages(
 ) -> DeferredParts:
     appends: Lazy[DeferredAppends] = Lazy(lambda: _build_appends(context, links))
     topics: Lazy[HalfTopics] = Lazy(lambda: _build_half_topics(context))
+    full_groups: set[str] = set()
     calls: Lazy[HalfCalls] = Lazy(
-        lambda: _build_half_calls(context, links, topics, coordinator, appends, groups)
+        lambda: _build_half_calls(context, links, topics, coordinator, appends, groups, full_groups)
     )
 
     def build_coordinator() -> "DeferredCoordinator":
@@ -76,7 +79,7 @@ def lazy_deferred_messages(
     )
     readers = Lazy(lambda: _build_half_readers(context, topics, calls))
     _build_with_first_half_topic(readers, context)
-    return DeferredParts(coordinator, router, readers)
+    return DeferredParts(coordinator, router, readers, full_groups)
 
 
 def _build_with_first_half_topic(readers: Lazy[object], context: BrokerContext) -> None:
@@ -105,6 +108,7 @@ def _build_half_calls(
     coordinator: "Lazy[DeferredCoordinator]",
     appends: "Lazy[DeferredAppends]",
     groups: "Lazy[GroupCoordinator]",
+    full_groups: set[str],
 ) -> "HalfCalls":
     from penstock.inter_broker.config import InterBrokerConfig
     from penstock.inter_broker.half_calls import HalfCalls
@@ -118,6 +122,7 @@ def _build_half_calls(
         appends=appends.get(),
         brokers=links.open_connections(),
         config=CachedConfig(context.config, InterBrokerConfig.from_broker),
+        full_groups=full_groups,
     )
 
 

@@ -333,6 +333,7 @@ class ApiHarness:
             wall_ms=lambda: self.wall_ms,
             logger=message_logger(self.reports.append),
         )
+        self.full_half_groups: set[str] = set()
         self.sessions = FetchSessions(max_sessions=10, now_ms=self.clock.now_ms)
         self.services = Services(
             broker_id=ME,
@@ -343,6 +344,7 @@ class ApiHarness:
             administration=self.controller,
             producer_ids=self.controller,
             authorizer=self.guard,
+            full_half_groups=self.full_half_groups,
             timers=self.clock,
             config=CachedConfig(self.settings, ApiConfig.from_broker),
             effective_config=self.settings,

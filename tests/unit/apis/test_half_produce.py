@@ -72,6 +72,20 @@ def test_each_refusal_has_its_place_and_its_reason(harness: ApiHarness) -> None:
     assert "commit, rollback" in (codes[2][1] or "")
 
 
+def test_a_group_with_as_many_halves_as_allowed_is_refused_more(harness: ApiHarness) -> None:
+    harness.make_topic("orders.half", configs={"penstock.half.groups": "shop,web"}, epoch=1)
+    of_web: RecordHeaders = (OF_SHOP[0], ("penstock-half-group", b"web"))
+    harness.full_half_groups.add("shop")
+    ((code, text),) = produce(harness, ("orders.half", half(OF_SHOP)))
+    assert code == ErrorCode.POLICY_VIOLATION
+    assert "penstock.half.max.pending" in (text or "")
+    decision = Record(0, NOW_MS, b"a", b"commit")
+    taken = produce(harness, ("orders.half", half(of_web)), ("orders.half.decisions", decision))
+    assert [code for code, _ in taken] == [0, 0]
+    harness.full_half_groups.clear()
+    assert produce(harness, ("orders.half", half(OF_SHOP)))[0][0] == 0
+
+
 def test_a_half_needs_write_on_its_topic(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "orders")
     ((code, message),) = produce(harness, ("orders.half", half(OF_SHOP)))

@@ -124,6 +124,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.half.first.check.ms": 6_000,
     "penstock.half.groups": (),
     "penstock.half.max.checks": 15,
+    "penstock.half.max.pending": 1_000_000,
     "penstock.table.format": "none",
     "penstock.table.partition.by": (),
     "penstock.table.registry.prefix": False,

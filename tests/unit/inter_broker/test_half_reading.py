@@ -8,6 +8,7 @@ from penstock.coordinators.deferred.half_values import (
     HalfDecision,
     HalfIntake,
     HalfWord,
+    IntakeReply,
     ReadUpTo,
 )
 from penstock.coordinators.deferred.values import DeferredMessage, HalfKey, Hold, Target
@@ -27,7 +28,9 @@ from penstock.inter_broker.messages.half import (
     decode_offsets,
     encode_half_ends,
     encode_half_intake,
+    encode_intake_reply,
     encode_offsets,
+    read_intake_reply,
 )
 from penstock.model.cluster import (
     AUDIT_TOPIC,
@@ -37,6 +40,7 @@ from penstock.model.cluster import (
     TopicState,
     UpdateMetadataRequest,
 )
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.half_headers import InvalidHalf, read_decision, read_half
 from penstock.protocol.records import Record, RecordHeaders, build_batch
@@ -45,6 +49,7 @@ from penstock.replication.metadata_cache import MetadataCache
 TARGET = Target(TopicId(UUID(int=1)), 2)
 SHOP = HalfContext("shop", ("shop", "web"), "orders", TARGET)
 WEB = SHOP._replace(group="web")
+AWAY = ErrorCode.NETWORK_EXCEPTION
 OF_SHOP: RecordHeaders = (("penstock-half-id", b"a"), ("penstock-half-group", b"shop"))
 
 
@@ -110,6 +115,15 @@ def test_decisions_are_read_in_order_and_unreadable_ones_reported() -> None:
     ]
     assert len(reports) == 1
     assert "offset 1" in reports[0]
+
+
+def test_a_reply_says_whether_its_shard_is_full() -> None:
+    for is_full in (False, True):
+        reply = IntakeReply(ErrorCode.NONE, 7, is_full=is_full)
+        assert read_intake_reply(ErrorCode.NONE, encode_intake_reply(reply)) == reply
+    older = encode_offsets([7])
+    assert read_intake_reply(ErrorCode.NONE, older) == IntakeReply(ErrorCode.NONE, 7)
+    assert read_intake_reply(AWAY, b"") == IntakeReply(AWAY)
 
 
 @pytest.mark.parametrize(

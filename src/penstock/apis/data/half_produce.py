@@ -83,37 +83,53 @@ def _check(
     partition = services.replicas.find(tp)
     if partition is None:
         return None  # its append says why it is refused
-    return _check_records(
-        tp, records, groups, is_decisions, partition.log.config.decompression_limit_bytes
-    )
+    limit = partition.log.config.decompression_limit_bytes
+    if is_decisions:
+        return _check_records(tp, records, _find_no_decisions(records, limit))
+    full_groups = services.full_half_groups
+    return _check_records(tp, records, _find_no_halves(records, groups, full_groups, limit))
 
 
 def _check_records(
-    tp: TopicPartition,
-    records: memoryview,
-    groups: Collection[str],
-    is_decisions: bool,
-    limit: int,
+    tp: TopicPartition, records: memoryview, invalid: Iterator[tuple[int, InvalidHalf]]
 ) -> PartitionAppended | None:
+    """`invalid` is looked for once the batch is known to be sound."""
     try:
         BatchHeader._make(validate_batch(records, AppendOrigin.CLIENT, tp))
-        for index, error in _find_invalid(records, groups, is_decisions, limit):
+        for index, error in invalid:
             text = f"{tp}: record {index}: {error}"
             return _refuse(ErrorCode.INVALID_RECORD, text)._replace(record_errors=((index, text),))
+    except _GroupIsFull as full:
+        return _refuse(ErrorCode.POLICY_VIOLATION, f"{tp}: {full}")
     except (StorageError, CorruptBatch):
         return None  # its append says why it is refused
     return None
 
 
-def _find_invalid(
-    records: memoryview, groups: Collection[str], is_decisions: bool, limit: int
+class _GroupIsFull(Exception):
+    """The group's shard holds as many halves as it may."""
+
+
+def _find_no_halves(
+    records: memoryview, groups: Collection[str], full_groups: Collection[str], limit: int
 ) -> Iterator[tuple[int, InvalidHalf]]:
     for index, record in enumerate(iter_records(records, limit=limit)):
         try:
-            if is_decisions:
-                read_decision(record)
-            else:
-                read_half(record, groups)
+            half = read_half(record, groups)
+        except InvalidHalf as error:
+            yield index, error
+        else:
+            if half.group in full_groups:
+                raise _GroupIsFull(
+                    f"as many halves of group {half.group!r} are undecided or expired as are "
+                    "allowed (penstock.half.max.pending); decide some, then send this again"
+                )
+
+
+def _find_no_decisions(records: memoryview, limit: int) -> Iterator[tuple[int, InvalidHalf]]:
+    for index, record in enumerate(iter_records(records, limit=limit)):
+        try:
+            read_decision(record)
         except InvalidHalf as error:
             yield index, error
 

@@ -22,6 +22,7 @@ class DeferredConfig:
     check_interval_ms: int = 30_000
     max_check_interval_ms: int = 960_000
     max_checks: int = 15
+    max_held: int = 1_000_000  # records of halves of a shard
     decided_retention_ms: int = DAY_MS  # how long a late half or decision finds the first decision
     expired_retention_ms: int = 7 * DAY_MS  # how long an expired half can be revived
 
@@ -44,6 +45,7 @@ _SOURCE_NAMES: Mapping[str, str] = {
     "check_interval_ms": "penstock.half.check.interval.ms",
     "max_check_interval_ms": "penstock.half.check.max.interval.ms",
     "max_checks": "penstock.half.max.checks",
+    "max_held": "penstock.half.max.pending",
     "decided_retention_ms": "penstock.half.decided.retention.ms",
     "expired_retention_ms": "penstock.half.expired.retention.ms",
     "topic_partitions": "penstock.delayed.topic.num.partitions",

@@ -30,6 +30,7 @@ class HalfState:
         self.unanswered: dict[HalfKey, SentCheck] = {}  # checks that are in their topic
         self.uncopied: dict[HalfKey, None] = {}  # expired, and not all of it in its topic
         self.pending_since_ms: dict[HalfKey, int] = {}
+        self.held_count = 0  # messages
         self._held: dict[HalfKey, list[HeldMessage]] = {}
         self._keys: dict[int, HalfKey] = {}  # of messages whose records are in the log
         self._live: Counter[HalfKey] = Counter()  # how many those are
@@ -50,6 +51,7 @@ class HalfState:
             self.dropped[message.number] = None
             return None
         self._held.setdefault(key, []).append(message)
+        self.held_count += 1
         return None
 
     def replay(self, key: HalfKey, half: Half | None) -> list[HeldMessage]:
@@ -65,10 +67,15 @@ class HalfState:
             if half.copied < len(self.held(key)):
                 self.uncopied[key] = None
         elif half.status is HalfStatus.ROLLED_BACK:
-            self.dropped.update((message.number, None) for message in self._held.pop(key, ()))
+            self.dropped.update((message.number, None) for message in self._take_held(key))
         else:
-            return self._held.pop(key, [])
+            return self._take_held(key)
         return []
+
+    def _take_held(self, key: HalfKey) -> list[HeldMessage]:
+        held = self._held.pop(key, [])
+        self.held_count -= len(held)
+        return held
 
     def _forget_derived(self, key: HalfKey) -> None:
         before = self.halves.get(key)

@@ -87,3 +87,4 @@ class IntakeReply(NamedTuple):
     committed: int = 0
     rolled_back: int = 0
     ignored: int = 0  # decisions that came too late, or for an id that is not known
+    is_full: bool = False  # the shard has as many halves as it may: no more should be produced

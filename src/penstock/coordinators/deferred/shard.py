@@ -156,7 +156,8 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         if isinstance(reply, Failed):
             return IntakeReply(reply.code)
         self._dependencies.counts.add_decided(reply)
-        return reply
+        is_full = self.state.halves.held_count >= self._dependencies.config().max_held
+        return reply._replace(is_full=is_full)
 
     def _half_limits(self) -> HalfLimits:
         config = self._dependencies.config()

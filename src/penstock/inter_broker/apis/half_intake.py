@@ -18,7 +18,7 @@ from penstock.coordinators.deferred.half_values import HalfIntake
 from penstock.inter_broker.messages.half import (
     HALF_VERSIONS,
     decode_half_intake,
-    encode_offsets,
+    encode_intake_reply,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
@@ -44,7 +44,7 @@ async def _take(intake: HalfIntake, services: "Services") -> Any:
     reply = await services.deferred.take_intake_here(intake)
     if reply.code is not ErrorCode.NONE:
         return respond_refusal(Refusal(reply.code), HALF_VERSIONS)
-    return respond_payload([encode_offsets([reply.next_offset])], HALF_VERSIONS)
+    return respond_payload([encode_intake_reply(reply)], HALF_VERSIONS)
 
 
 def _read(body: memoryview, version: int, budget: RequestBudget) -> HalfIntake:

@@ -98,11 +98,17 @@ def decode_offsets(payload: Buffer) -> list[int]:
     return offsets
 
 
-def read_intake_reply(code: ErrorCode, payload: Buffer) -> IntakeReply:
+def encode_intake_reply(reply: IntakeReply) -> bytes:
     """Counts stay where they were counted."""
+    return encode_offsets([reply.next_offset, int(reply.is_full)])
+
+
+def read_intake_reply(code: ErrorCode, payload: Buffer) -> IntakeReply:
+    """Older brokers know no limit, and send one number."""
     if code is not ErrorCode.NONE:
         return IntakeReply(code)
-    return IntakeReply(code, decode_offsets(payload)[0])
+    next_offset, *is_full = decode_offsets(payload)
+    return IntakeReply(code, next_offset, is_full=is_full == [1])
 
 
 def _write_message(writer: ValueWriter, message: DeferredMessage) -> None:

@@ -2,6 +2,7 @@
 reported errors are each a test here (its issues are named)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from tests.unit.coordinators.deferred.harness import (
@@ -345,6 +346,22 @@ async def expired_shop(running: DeferredCoordinatorHarness) -> Shop:
     await running.advance_ms(POLL_MS)
     assert shop.status("a") is HalfStatus.EXPIRED
     return shop
+
+
+def test_a_shard_says_that_it_holds_as_many_halves_as_it_may() -> None:
+    async def scenario() -> None:
+        config = replace(CONFIG, max_held=2)
+        async with DeferredCoordinatorHarness(config=config).running() as running:
+            shop = Shop(running)
+            one = await shop.take(HALVES, messages=[half("a", b"one")])
+            two = await shop.take(HALVES, messages=[half("b", b"two")])
+            three = await shop.take(HALVES, messages=[half("a", b"three")])
+            assert [reply.is_full for reply in (one, two, three)] == [False, True, True]
+            assert (await shop.decide("b", ROLLBACK)).is_full
+            assert not (await shop.decide("a", COMMIT)).is_full
+            assert shop.delivered == [b"one", b"three"], "what was stored is not lost"
+
+    run_scenario(scenario)
 
 
 def test_a_round_that_fails_writes_nothing_again() -> None:
