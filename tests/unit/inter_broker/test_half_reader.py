@@ -22,18 +22,18 @@ class FakeShard:
 
     def __init__(self) -> None:
         self.full_replies = 3
-        self.asked = 0
+        self.intakes = 0
         self.waits = 0
         self.pauses: list[int] = []
 
     async def ensure_topic(self) -> None: ...
 
     async def send_intake(self, intake: HalfIntake) -> IntakeReply:
-        self.asked += 1
+        self.intakes += 1
         return IntakeReply(ErrorCode.NONE, 5)
 
     def is_full(self, group: str) -> bool:
-        return self.asked <= self.full_replies
+        return self.intakes <= self.full_replies
 
     def find_same_partition(self, topic: str, partition: int) -> Target:
         return SOURCE
@@ -63,5 +63,5 @@ def test_a_shard_that_is_full_is_asked_until_it_is_not() -> None:
         RateLimitedLogger(NO_LOGGER, now_ms=lambda: 0, add_timer=lambda delay_ms, call: None),
     )
     asyncio.run(reader.run())
-    assert shard.asked == shard.full_replies + 1, "then it waits for what is new"
+    assert shard.intakes == shard.full_replies + 1, "then it waits for what is new"
     assert len(shard.pauses) == shard.full_replies
