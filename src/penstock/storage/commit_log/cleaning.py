@@ -5,6 +5,7 @@ Invariant: a file goes only once the checkpoint on disk begins after it, and wha
 everything needs of it has been written again and is durable.
 """
 
+from collections import Counter
 from functools import partial
 
 from penstock.config.log_config import StorageConfig
@@ -78,7 +79,16 @@ class CleaningJob:
         self._disk.sync_directory(self._directory.commit_log.folder)
 
     def _find_dead(self) -> list[CommitLogFile]:
-        return [file for file in self._sealed() if not file.live_bytes]
+        live = self._count_live()
+        return [file for file in self._sealed() if not live[file.base]]
+
+    def _count_live(self) -> Counter[int]:
+        """The bytes that some consume queue points to, by the base of their file."""
+        live: Counter[int] = Counter()
+        for log in self._directory.logs.values():
+            for base, size in log.live.items():
+                live[base] += size
+        return live
 
     def _sealed(self) -> list[CommitLogFile]:
         """The files that no replay from the checkpoint reads."""
@@ -98,12 +108,13 @@ class CleaningJob:
 
     def _find_sparse(self) -> CommitLogFile | None:
         """The file with the least live share, if that is small enough to move."""
+        live = self._count_live()
         sparse = [
             file
             for file in self._sealed()
-            if 0 < file.live_bytes <= self._live_share * file.size and not file.is_damaged
+            if 0 < live[file.base] <= self._live_share * file.size and not file.is_damaged
         ]
-        return min(sparse, key=lambda file: file.live_bytes / file.size, default=None)
+        return min(sparse, key=lambda file: live[file.base] / file.size, default=None)
 
     def _empty(self, file: CommitLogFile, on_owner: OnOwner) -> None:
         for log in on_owner(lambda: self._logs_in(file)):

@@ -10,23 +10,28 @@ from collections.abc import Iterable, Iterator
 from threading import Lock
 
 from penstock.io.disk import APPEND, CREATE, Buffer, Disk, write_fully
-from penstock.storage.commit_log.frames import encode_frame, frame_bytes
+from penstock.storage.commit_log.frames import (
+    ALIGNMENT,
+    FRAME_BYTES,
+    encode_frame,
+    frame_bytes,
+)
 from penstock.storage.handles import Handle, Handles
 
 COMMIT_LOG_FOLDER = "commitlog"
+_FRAME_AND_PADDING = FRAME_BYTES + ALIGNMENT - 1
 _NAME = re.compile(r"[0-9]{20}")
 
 
 class CommitLogFile:
     """One file; its name is the position of its first byte."""
 
-    __slots__ = ("base", "handle", "is_damaged", "live_bytes", "size")
+    __slots__ = ("base", "handle", "is_damaged", "size")
 
     def __init__(self, folder: str, base: int, size: int) -> None:
         self.base = base
         self.size = size
         self.handle = Handle(f"{folder}/{base:020d}", APPEND)
-        self.live_bytes = 0  # of batches that some consume queue points to
         self.is_damaged = False  # a live batch in it does not match its CRC
 
     @property
@@ -44,6 +49,7 @@ class CommitLog:
     def __init__(self, disk: Disk, handles: Handles, folder: str, file_bytes: int) -> None:
         self.folder = folder
         self.files: list[CommitLogFile] = []
+        self.active: CommitLogFile  # the last one, once there is any
         self.files_made = 0
         self.files_named = 0  # of them: so many have a durable name
         self.durable_end = 0
@@ -78,6 +84,7 @@ class CommitLog:
     def _add(self, file: CommitLogFile) -> None:
         self.files.append(file)
         self._bases.append(file.base)
+        self.active = file
         self.written_end = file.end
 
     def drop(self, file: CommitLogFile) -> None:
@@ -86,7 +93,8 @@ class CommitLog:
         del self.files[index], self._bases[index]
         self._handles.close(file.handle)
         if self.files:
-            self.written_end = self.files[-1].end
+            self.active = self.files[-1]
+            self.written_end = self.active.end
 
     def cut(self, file: CommitLogFile, size: int) -> None:
         """End the log in this file, which is the last one, durably."""
@@ -129,7 +137,7 @@ class CommitLog:
     def stage(self, kind: int, number: int, payload: Buffer, previous: int) -> int:
         """Put a frame behind the last one; returns its position. `write_staged` writes it."""
         size = frame_bytes(len(payload))
-        active = self.files[-1]
+        active = self.active
         if active.size + self._staged_bytes + size > self._file_bytes:
             self.write_staged()
             if active.size:
@@ -146,8 +154,26 @@ class CommitLog:
         content, size = b"".join(self._staged), self._staged_bytes
         self._staged.clear()
         self._staged_bytes = 0
-        active = self.files[-1]
-        descriptor = self._handles.descriptor(active.handle)
+        self._write_out(self.active, content, size)
+
+    def write_frame(self, kind: int, number: int, payload: Buffer, previous: int) -> int:
+        """Stage and write one frame, without what only several need (docs/decisions/0080)."""
+        active = self.active
+        if self._staged or active.size + len(payload) + _FRAME_AND_PADDING > self._file_bytes:
+            position = self.stage(kind, number, payload, previous)
+            self.write_staged()
+            return position
+        position = self.written_end
+        frame = b"".join(encode_frame(kind, number, payload, position, previous))
+        self._write_out(active, frame, len(frame))
+        return position
+
+    def _write_out(self, active: CommitLogFile, content: bytes, size: int) -> None:
+        handle = active.handle
+        handle.touched = True
+        descriptor = handle.descriptor
+        if descriptor < 0:
+            descriptor = self._handles.descriptor(handle)
         try:
             written = self._write(descriptor, content)
             if written != size:

@@ -67,8 +67,9 @@ class CommitLogDirectory:
         self._disk = disk
         self._logger = logger
         self._lock = -1
-        # Per log, what a failed write of the running request takes back.
-        self._undo: dict[CommitLogPartition, tuple[Offset, int]] | None = None
+        self.is_staging = False  # between `begin_request` and `end_request`
+        # Per log, what a failed write of that request takes back.
+        self._undo: dict[CommitLogPartition, tuple[Offset, int]] = {}
 
     # -- lock and marker -------------------------------------------------------------------
 
@@ -127,43 +128,44 @@ class CommitLogDirectory:
 
     def stage(self, log: PartitionEntries, kind: FrameKind, payload: Buffer) -> int:
         assert isinstance(log, CommitLogPartition)
-        if self._undo is not None and log not in self._undo:
+        if self.is_staging and log not in self._undo:
             self._undo[log] = log.log_end_offset, log.queue.end
         position = self.commit_log.stage(kind, log.number, payload, log.last_frame)
         log.last_frame = position
         self.flusher.dirty[log] = None
         return position
 
+    def note_dirty(self, log: PartitionEntries) -> None:
+        assert isinstance(log, CommitLogPartition)
+        self.flusher.dirty[log] = None
+
     def write(self) -> None:
         self.commit_log.write_staged()
 
     def begin_request(self) -> None:
         """Remember what the appends of one request change, until `end_request` writes them."""
-        self._undo = {}
+        self.is_staging, self._undo = True, {}
 
     def end_request(self) -> set[CommitLogPartition]:
         """Write everything staged; returns the logs whose appends failed, fenced and undone."""
-        undo, self._undo = self._undo, None
-        assert undo is not None
+        self.is_staging = False
         try:
             self.commit_log.write_staged()
         except OSError as error:
-            return self._take_back(undo, error)
+            return self._take_back(error)
         return set()
 
     def abort_request(self, error: OSError) -> set[CommitLogPartition]:
         """A write within the request has failed: nothing of it counts as stored."""
-        undo, self._undo = self._undo, None
+        self.is_staging = False
         self.commit_log.forget_staged()
-        return self._take_back(undo or {}, error)
+        return self._take_back(error)
 
-    def _take_back(
-        self, undo: dict[CommitLogPartition, tuple[Offset, int]], error: OSError
-    ) -> set[CommitLogPartition]:
+    def _take_back(self, error: OSError) -> set[CommitLogPartition]:
         self.fail(error)
-        for log, (end_offset, end_index) in undo.items():
+        for log, (end_offset, end_index) in self._undo.items():
             log.undo_append(end_offset, end_index)
-        return set(undo)
+        return set(self._undo)
 
     def cut(self, log: PartitionEntries, end_offset: Offset) -> None:
         assert isinstance(log, CommitLogPartition)

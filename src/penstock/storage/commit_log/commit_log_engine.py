@@ -272,7 +272,7 @@ class CommitLogEngine:
         self, items: Sequence[AppendItem], now_ms: int
     ) -> list[LogAppendInfo | StorageError]:
         """One write per log directory. One result per item; a failed item affects no other."""
-        if len(items) == 1:
+        if len(items) == 1:  # as most requests
             return [self._append_one(items[0], now_ms)]
         results: list[LogAppendInfo | StorageError] = []
         directories = {id(item[0].home): item[0].home for item in items}  # type: ignore[attr-defined]
@@ -303,22 +303,19 @@ class CommitLogEngine:
         return results
 
     def _append_one(self, item: AppendItem, now_ms: int) -> LogAppendInfo | StorageError:
-        """A request of one partition, as most are."""
+        """The frame is written at once, and nothing is noted if that fails."""
         log: CommitLogPartition = item[0]  # type: ignore[assignment]  # every log here is ours
-        home: CommitLogDirectory = log.home  # type: ignore[assignment]
-        end_offset, end_index = log.log_end_offset, log.queue.end
         try:
             if item[3] is _REPLICA:
                 appended = log.append_as_follower(item[1], now_ms)
             else:
                 appended = log.append_as_leader(item[1], item[2], item[3], now_ms)
-            home.commit_log.write_staged()
         except StorageError as error:
             return without_frames(error)
         except OSError as error:
+            home = self._directory_of(log)
             home.commit_log.forget_staged()
             home.fail(error)
-            log.undo_append(end_offset, end_index)
             return LogFenced(log.tp, error)
         if log.log_end_offset - log.durable_offset >= log.flush_messages:
             self.flush(log, log.log_end_offset, _ignore)

@@ -14,6 +14,7 @@ from penstock.protocol.checksum import crc32c
 from penstock.storage.handles import Handles, MappedFile
 
 ENTRY = Struct(">qiqiq")
+_pack = ENTRY.pack
 ENTRY_BYTES = ENTRY.size
 _CHUNK_ENTRIES = 64  # copied at a time by a reader
 _MEASURED_ENTRIES = 4096
@@ -96,6 +97,7 @@ class ConsumeQueue:
         self.end = self._saved_count  # index after the last one
         self.version = 0  # counts every change but appends
         self._is_file_stale = False  # it has entries that a change has made void
+        self._last_time: int | None = None  # of the last entry; None: not known
         self._measured = (-1, 0, 0, 0)  # version, first index, index after the last, bytes
 
     def __len__(self) -> int:
@@ -104,14 +106,21 @@ class ConsumeQueue:
     # -- changing --------------------------------------------------------------------------
 
     def append(
-        self, base_offset: int, last_delta: int, position: int, size: int, time_ms: int
+        self, base_offset: int, last_delta: int, position: int, size: int, max_timestamp: int
     ) -> None:
-        self._tail += ENTRY.pack(base_offset, last_delta, position, size, time_ms)
-        self.end += 1
+        """An entry whose time is the running maximum."""
+        time_ms, end = self._last_time, self.end
+        if time_ms is None:
+            time_ms = self._last_time = self.entry(end - 1).time_ms if end else max_timestamp
+        if max_timestamp > time_ms or end == self.first:
+            time_ms = self._last_time = max_timestamp
+        self._tail += _pack(base_offset, last_delta, position, size, time_ms)
+        self.end = end + 1
 
     def extend(self, content: bytes | memoryview) -> None:
         self._tail += content
         self.end += len(content) // ENTRY_BYTES
+        self._last_time = None
 
     def truncate(self, end: int) -> None:
         """Drop the entries from index `end` on."""
@@ -123,6 +132,7 @@ class ConsumeQueue:
         self.end = end
         self.first = min(self.first, end)
         self.version += 1
+        self._last_time = None
 
     def drop_before(self, index: int) -> None:
         self.first = max(self.first, index)
@@ -135,6 +145,7 @@ class ConsumeQueue:
         shift = self._load()
         self._tail[(start - shift) * ENTRY_BYTES : (stop - shift) * ENTRY_BYTES] = entries
         self.end = len(self._tail) // ENTRY_BYTES
+        self._last_time = None
 
     def move(self, index: int, position: int) -> None:
         """The entry's batch is at another position now. Indexes found before are void."""
@@ -177,13 +188,6 @@ class ConsumeQueue:
         for first in range(start, min(self.end, start + at_most), _CHUNK_ENTRIES):
             stop = min(first + _CHUNK_ENTRIES, self.end, start + at_most)
             yield from ENTRY.iter_unpack(self._read(first, stop))
-
-    @property
-    def last_time(self) -> int:
-        """Of a queue that is not empty."""
-        if self._tail:
-            return int.from_bytes(self._tail[-8:], "big", signed=True)
-        return self.entry(self.end - 1).time_ms
 
     def last(self) -> QueueEntry | None:
         return self.entry(self.end - 1) if self.end > self.first else None

@@ -15,6 +15,7 @@ from penstock.protocol.checksum import crc32c
 # position, position of the partition's previous frame.
 FRAME = Struct(">IIBBHIqq")
 _CHECKED = Struct(">IBBHIqq")  # all but the CRC
+_pack_checked = _CHECKED.pack
 FRAME_BYTES = 32
 ALIGNMENT = 8
 VERSION = 0
@@ -89,14 +90,14 @@ def encode_frame(
 ) -> tuple[bytes, Buffer, bytes]:
     """Header, payload and padding."""
     size = len(payload)
-    checked = _CHECKED.pack(size, kind, VERSION, 0, number, position, previous)
+    checked = _pack_checked(size, kind, VERSION, 0, number, position, previous)
     crc = crc32c(payload, crc32c(checked))
-    return crc.to_bytes(_CRC_END, "big") + checked, payload, _PADDING[-size % ALIGNMENT]
+    return crc.to_bytes(4, "big") + checked, payload, _PADDING[-size & 7]
 
 
 def frame_bytes(payload_bytes: int) -> int:
     """The length of a frame with this payload."""
-    return FRAME_BYTES + payload_bytes + -payload_bytes % ALIGNMENT
+    return FRAME_BYTES + (payload_bytes + 7 & -8)
 
 
 def find_problem(buffer: memoryview, cursor: int, header: tuple[int, ...], position: int) -> str:

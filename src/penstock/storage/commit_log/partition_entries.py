@@ -44,9 +44,11 @@ class PartitionHome(Protocol):
 
     commit_log: CommitLog
     path: str
+    is_staging: bool  # frames of a request of several partitions, which are written at its end
 
     def stage(self, log: "PartitionEntries", kind: FrameKind, payload: Buffer) -> int: ...
     def write(self) -> None: ...
+    def note_dirty(self, log: "PartitionEntries") -> None: ...
     def fail(self, error: OSError) -> None: ...
     def cut(self, log: "PartitionEntries", end_offset: Offset) -> None: ...
     def note_ending(self, ending: FrameEnding, position: int) -> None: ...
@@ -85,9 +87,10 @@ class PartitionEntries:
         self.queue = ConsumeQueue(handles)
         self.epochs = LeaderEpochCache()
         self.producers = ProducerStateManager(str(tp))
-        self.live: dict[int, int] = {}  # base of a commit log file -> live bytes in it
-        self.size_bytes = 0
         self.appended_bytes = 0
+        self._live: dict[int, int] = {}
+        self._live_base = NO_POSITION  # of the file of the batches that are not in `_live` yet
+        self._counted_bytes = 0  # of `appended_bytes`: those that are
         self.last_frame = NO_POSITION
         self.state_frame = NO_POSITION  # the one that would create this partition in a replay
         self.saved_high_watermark = 0  # the last one that is in a frame
@@ -103,6 +106,7 @@ class PartitionEntries:
         self._disk = disk
         self._handles = handles
         self.home = home
+        self._commit_log = home.commit_log
         self._latest_epoch = -1
         self.reconfigure(config)
 
@@ -144,21 +148,16 @@ class PartitionEntries:
         self, position: int, size: int, base_offset: int, last_delta: int, max_timestamp: int
     ) -> None:
         """A batch is in the commit log at this position: it is the log's last one now."""
-        queue = self.queue
-        time_ms = max_timestamp
-        if queue.end > queue.first:
-            time_ms = max(time_ms, queue.last_time)
-        queue.append(base_offset, last_delta, position, size, time_ms)
+        self.queue.append(base_offset, last_delta, position, size, max_timestamp)
         self.log_end_offset = Offset(base_offset + last_delta + 1)
         self.is_changed = True
+        file_base = self._commit_log.active.base
+        if position < file_base:
+            file_base = self._commit_log.get_file(position).base  # in a replay
+        if file_base != self._live_base:
+            self._count_live()
+            self._live_base = file_base
         self.appended_bytes += size
-        self.size_bytes += size
-        file = self.home.commit_log.files[-1]
-        if position < file.base:
-            file = self.home.commit_log.get_file(position)  # in a replay
-        file.live_bytes += size
-        live = self.live
-        live[file.base] = live.get(file.base, 0) + size
         segment_bytes = self.segment_bytes
         if not segment_bytes:
             self.segment_first_ms = TimestampMs(max_timestamp)
@@ -179,22 +178,37 @@ class PartitionEntries:
         self.segment_base, self.segment_bytes = base_offset, 0
         self.segment_first_ms = NO_TIMESTAMP
 
+    @property
+    def live(self) -> dict[int, int]:
+        """The bytes of live batches by the base of their commit log file."""
+        self._count_live()
+        return self._live
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.live.values())
+
+    def _count_live(self) -> None:
+        """Not with each append, because few look."""
+        size = self.appended_bytes - self._counted_bytes
+        if size:
+            self._live[self._live_base] = self._live.get(self._live_base, 0) + size
+            self._counted_bytes = self.appended_bytes
+
     def _add_live(self, file: CommitLogFile, size: int) -> None:
-        self.size_bytes += size
-        file.live_bytes += size
-        self.live[file.base] = self.live.get(file.base, 0) + size
+        live = self.live
+        live[file.base] = live.get(file.base, 0) + size
 
     def _remove_live(self, position: int, size: int) -> None:
-        self.size_bytes -= size
-        file = self.home.commit_log.find_file(position)
+        live = self.live
+        file = self._commit_log.find_file(position)
         if file is not None:
-            file.live_bytes -= size
             base = file.base
         else:  # a replay only: the file went after the batch had moved
-            base = max(base for base in self.live if base <= position)
-        self.live[base] -= size
-        if not self.live[base]:
-            del self.live[base]
+            base = max(base for base in live if base <= position)
+        live[base] -= size
+        if not live[base]:
+            del live[base]
 
     # -- producers and epochs --------------------------------------------------------------
 
@@ -362,12 +376,7 @@ class PartitionEntries:
 
     def forget_all(self) -> None:
         """The partition is deleted: its batches are live no more."""
-        for base, size in self.live.items():
-            file = self.home.commit_log.find_file(base)
-            if file is not None:
-                file.live_bytes -= size
         self.live.clear()
-        self.size_bytes = 0
         self.queue.release()
 
     def _end(self, kind: FrameKind, first: int, last: int) -> None:
@@ -545,8 +554,7 @@ class PartitionEntries:
         self.aborted_txns = list(state.aborted)
         if queue is not None:
             self.queue = queue
-            self.live = dict(state.live)
-            self.size_bytes = sum(self.live.values())
+            self._live = dict(state.live)
             self.settle_entries()
         self.producers.load([], 0, now_ms)
         if self.snapshots and self.snapshots[-1].content:

@@ -44,6 +44,7 @@ from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
 # Base offset, length and leader epoch, which lie outside the CRC, as in `storage.log`.
 _OFFSET_AND_EPOCH = Struct(">qii")
+_BATCHES = int(FrameKind.BATCHES)
 MAX_SLICES = 4096  # of one read
 
 
@@ -91,10 +92,8 @@ class CommitLogPartition(PartitionEntries):
         _OFFSET_AND_EPOCH.pack_into(batches, 0, base_offset, header[1], leader_epoch)
         if leader_epoch != self._latest_epoch:
             self._assign_epoch(leader_epoch, base_offset)
-        position = self.home.stage(self, FrameKind.BATCHES, batches) + FRAME_BYTES
+        position = self._put(batches, now_ms)
         self.note_batch(position, len(batches), base_offset, header[6], header[8])
-        if self.dirty_since_ms is None:
-            self.dirty_since_ms = now_ms
         if header[9] >= 0:
             parsed = BatchHeader._make(header)._replace(base_offset=base_offset)
             self.follow_producer(parsed, batches, now_ms)
@@ -107,11 +106,24 @@ class CommitLogPartition(PartitionEntries):
         located = validate_fetched(batches, self.log_end_offset, self.tp)
         first = Offset(located[0][1].base_offset)
         end = located[-1][0] + located[-1][1].size
-        position = self.home.stage(self, FrameKind.BATCHES, batches[:end]) + FRAME_BYTES
-        if self.dirty_since_ms is None:
-            self.dirty_since_ms = now_ms
+        position = self._put(batches[:end], now_ms)
         self.take_in(located, batches, position, now_ms)
         return LogAppendInfo(first, self.log_end_offset, NO_TIMESTAMP, False)
+
+    def _put(self, batches: memoryview, now_ms: int) -> int:
+        """Write a frame, or stage it in a request of several partitions; returns the position of
+        its payload."""
+        if self.home.is_staging:
+            position = self.home.stage(self, FrameKind.BATCHES, batches)
+        else:
+            position = self._commit_log.write_frame(
+                _BATCHES, self.number, batches, self.last_frame
+            )
+            self.last_frame = position
+        if self.dirty_since_ms is None:
+            self.dirty_since_ms = now_ms
+            self.home.note_dirty(self)
+        return position + FRAME_BYTES
 
     def _find_stored(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
         """The first append of a duplicate batch; None if it may be appended; raises otherwise."""

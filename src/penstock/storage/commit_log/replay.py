@@ -169,11 +169,9 @@ class CommitLogReplay:
         log.adopt(state, make_queue(ConsumeQueue(self._handles, file, first), record), self._now_ms)
         self._marks[state.number] = state.high_watermark
         self._applied[state.number] = state.applied
-        for base, size in state.live:
+        for base, _ in state.live:
             held = self._commit_log.find_file(base)
-            if held is not None and held.base == base:
-                held.live_bytes += size
-            else:
+            if held is None or held.base != base:
                 self._is_damaged = True
 
     def _make(self, number: int, tp: TopicPartition) -> CommitLogPartition:
