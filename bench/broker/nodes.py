@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -64,8 +65,9 @@ class Prepared(Protocol):
 
 
 class Kafka:
-    def __init__(self, jars: KafkaJars) -> None:
+    def __init__(self, jars: KafkaJars, settings: Mapping[str, str] | None = None) -> None:
         self._jars = jars
+        self._settings = settings or {}
 
     def prepare(self, directory: Path, port: int) -> list[str]:
         """Writes its settings, formats its directory, and returns the start command."""
@@ -73,6 +75,7 @@ class Kafka:
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
             "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
             "log.dirs": str(directory / "data"),
+            **self._settings,
         }
         config = directory / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -84,10 +87,15 @@ class Kafka:
 
 
 class Penstock:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = settings or {}
+
     def prepare(self, directory: Path, port: int) -> list[str]:
         program = Path(sys.executable).with_name("penstock")
         data = str(directory / "data")
-        return [str(program), "up", "--data", data, "--listen", f"127.0.0.1:{port}"]
+        pairs = [f"{name}={value}" for name, value in self._settings.items()]
+        options = [option for pair in pairs for option in ("--set", pair)]
+        return [str(program), "up", "--data", data, "--listen", f"127.0.0.1:{port}", *options]
 
 
 class Node:
@@ -95,6 +103,7 @@ class Node:
 
     def __init__(self, broker: Prepared, directory: Path) -> None:
         directory.mkdir(parents=True)
+        self.data = directory / "data"
         port = _free_port_pair()
         self.bootstrap = f"127.0.0.1:{port}"
         self._command = broker.prepare(directory, port)
@@ -103,12 +112,26 @@ class Node:
         self.started_at_s = 0.0
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Also again, after `kill`."""
         with self._log.open("wb") as log:
             self.started_at_s = time.perf_counter()
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
-        return self
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def stop(self) -> None:
+        self.__exit__(None, None, None)
+        self._process = None
 
     def __exit__(
         self,
@@ -116,7 +139,8 @@ class Node:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._process is not None
+        if self._process is None:
+            return
         self._process.send_signal(signal.SIGTERM)
         try:
             status = self._process.wait(STOP_TIMEOUT_S)

@@ -1,10 +1,11 @@
 """`python -m bench.storage`: prints JSON and writes bench/results/storage.json.
 
 With `--engine commitlog` it compares that engine with the segmented one instead
-(bench/results/storage-commitlog.json).
+(bench/results/storage-commitlog.json), and with `--kafka` brokers of both with Kafka
+(bench/results/storage-kafka.json); `--partitions 1 100` and `--rounds 1` shorten that.
 """
 
-import sys
+import argparse
 
 from bench.measure import write_results
 from bench.storage import (
@@ -13,12 +14,26 @@ from bench.storage import (
     engine_brokers,
     engines,
     flushing,
+    kafka_beside,
     looking_up,
     many_partitions,
     recovering,
 )
 
-if sys.argv[1:] == ["--engine", "commitlog"]:
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.storage")
+    parser.add_argument("--engine", choices=("segmented", "commitlog"), default="segmented")
+    parser.add_argument("--kafka", action="store_true", help="brokers, and Kafka beside them")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 100, 1_000, 10_000])
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+options = _parse()
+if options.kafka:
+    write_results("storage-kafka", kafka_beside.measure(options.partitions, options.rounds))
+elif options.engine == "commitlog":
     write_results(
         "storage-commitlog",
         {
@@ -28,7 +43,7 @@ if sys.argv[1:] == ["--engine", "commitlog"]:
             "brokers": engine_brokers.measure(),
         },
     )
-elif __name__ == "__main__":
+else:
     write_results(
         "storage",
         {

@@ -4,6 +4,7 @@ Both engines work in turn in the same run. A durable request appends one batch t
 waits until it is on disk, as with log.flush.interval.messages=1; all partitions have one under way.
 """
 
+import os
 import queue
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from bench.measure import alternate, ratio
 from bench.storage.harness import EPOCH, NOW_MS, PARTITION, data_directory, make_batch
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import Offset, TopicId, TopicPartition
-from penstock.network.send_queue import SmallSlices, grouped, read_small
+from penstock.network.small_slices import SmallSlices, grouped
 from penstock.storage.commit_log.commit_log_engine import CommitLogEngine
 from penstock.storage.engine import AppendItem, Engine, PartitionLog
 from penstock.storage.errors import StorageError
@@ -79,8 +80,11 @@ class OpenEngine:
                     position, below=log.log_end_offset, max_bytes=1 << 20, at_least_one=True
                 )
                 for piece in grouped(read.slices):
-                    pieces = piece.slices if isinstance(piece, SmallSlices) else [piece]
-                    assert len(read_small(pieces)) == piece.length
+                    if isinstance(piece, SmallSlices):
+                        content = piece.read()
+                    else:
+                        content = os.pread(piece.fd, piece.length, piece.position)
+                    assert len(content) == piece.length
                 position = read.end_offset
                 read.lease.release()
 

@@ -20,7 +20,8 @@ from penstock.network.large_requests import LARGE_BYTES, LIGHT_S, LargeRequests,
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_buffer import ReceiveBuffer
 from penstock.network.receive_memory import Kept, ReceiveMemory
-from penstock.network.send_queue import FileTruncated, SendPath, SendQueue
+from penstock.network.send_queue import SendPath, SendQueue
+from penstock.network.small_slices import FileTruncated
 from penstock.network.statistics import Counters
 from penstock.network.tls_socket import TlsSocket
 from penstock.protocol.malformed import MalformedMessage, RequestOverLimit

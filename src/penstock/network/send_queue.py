@@ -13,35 +13,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
 
 from penstock.model.slices import FileRun, FileSlice, Releasable
 from penstock.network.buffers import Buffer
 from penstock.network.in_flight_request import Part
+from penstock.network.small_slices import (
+    COPIED_BYTES,
+    SMALL_BYTES,
+    FileTruncated,
+    InFile,
+    Maps,
+    SmallSlices,
+    grouped,
+    truncated,
+)
 from penstock.network.tls_socket import TlsSocket
 
-
-class SmallSlices(NamedTuple):
-    """Small slices of one file as one entry, because a commit log's reads have thousands."""
-
-    slices: tuple[FileSlice, ...]
-    length: int
-
-
-InFile = FileSlice | SmallSlices  # asked for last: `isinstance` takes eight times `type() is`
 Entry = tuple[Buffer | InFile, Releasable | None]  # the lease is on a response's last entry
 
-# Read at once, and nothing more while as much is in memory: the allocator gets larger pieces from
-# the system each time, which costs half as much again (bench/zero_copy).
-COPIED_BYTES = 64 * 1024
 GATHERED = 64  # buffers per system call
-# Slices of a fetch of many partitions: two system calls per slice cost more than copying a few
-# bytes and sending them with their neighbours. Half the cost up to 16 KB, more above 64 KB.
-SMALL_BYTES = 16 * 1024
-# Small slices of a file with at most so much between them are cut out of one read. A read of its
-# own costs as much as copying 16 KB, for slices from 300 bytes to 16 KB.
-JOINED_GAP_BYTES = 16 * 1024
-JOINED_BYTES = 1 << 20
 
 
 class SendPath(Enum):
@@ -52,14 +42,10 @@ class SendPath(Enum):
     SENDFILE = "sendfile"  # the kernel moves the pages; small slices are copied
 
 
-class FileTruncated(Exception):
-    """A file ended before the slice that a response, whose size was already sent, contains."""
-
-
 class SendQueue:
     """Owned by its connection."""
 
-    __slots__ = ("_load", "_loaded_bytes", "_offset", "entries", "unsent_bytes")
+    __slots__ = ("_load", "_loaded_bytes", "_may_map", "_offset", "entries", "unsent_bytes")
 
     def __init__(self, path: SendPath) -> None:
         self.entries: deque[Entry] = (
@@ -67,6 +53,7 @@ class SendQueue:
         )  # read only; public because a call for its length is slow
         self._offset = 0  # bytes of the first entry that were sent
         self._load, self._loaded_bytes = _find_loader(path)  # larger slices go to sendfile
+        self._may_map = self._loaded_bytes < sys.maxsize  # the kernel takes the bytes
         self.unsent_bytes = 0  # in memory; without file slices
 
     def add(self, parts: Sequence[Part], lease: Releasable | None) -> None:
@@ -74,7 +61,7 @@ class SendQueue:
             self.entries.append((parts[0], None))  # nearly every response
             self.unsent_bytes += len(parts[0])
             return
-        flat = _flat(parts)
+        flat = _flat(parts, may_map=self._may_map)
         for part in flat:
             self.entries.append((part, None))
             if type(part) is bytes or not isinstance(part, InFile):
@@ -97,6 +84,8 @@ class SendQueue:
                     first = self.entries[0][0]
                 if isinstance(first, FileSlice):
                     total += self._send_file(sock, first, at_most - total)
+                elif isinstance(first, SmallSlices):
+                    total += self._send_mapped(sock, first, at_most - total)
                 else:
                     total += self._send_bytes(sock, at_most - total)
         except BlockingIOError:
@@ -119,7 +108,14 @@ class SendQueue:
         count = min(piece.length - self._offset, at_most)
         sent = os.sendfile(sock.fileno(), piece.fd, piece.position + self._offset, count)
         if sent == 0:
-            raise _truncated(piece)
+            raise truncated(piece)
+        self._advance(sent)
+        return sent
+
+    def _send_mapped(
+        self, sock: socket.socket | TlsSocket, pieces: SmallSlices, at_most: int
+    ) -> int:
+        sent = sock.sendmsg(pieces.views(self._offset, at_most), (), 0)
         self._advance(sent)
         return sent
 
@@ -186,7 +182,9 @@ class SendQueue:
         while left > 0 and index < len(self.entries):
             part, lease = self.entries[index]
             if isinstance(part, SmallSlices):
-                part = read_small(part.slices)
+                if part.mapped is not None:
+                    return
+                part = part.read()
                 self.entries[index] = (part, lease)
                 self.unsent_bytes += len(part)
             elif isinstance(part, FileSlice):
@@ -227,7 +225,7 @@ def _find_loader(path: SendPath) -> tuple[Loader, int]:
 def _copy(piece: FileSlice, at_most: int) -> Buffer:
     data = os.pread(piece.fd, min(piece.length, at_most, COPIED_BYTES), piece.position)
     if not data:
-        raise _truncated(piece)
+        raise truncated(piece)
     return data
 
 
@@ -240,81 +238,21 @@ def _map(piece: FileSlice, _: int) -> Buffer:
             piece.fd, piece.length + start, prot=mmap.PROT_READ, offset=piece.position - start
         )
     except ValueError:  # the map would be longer than the file
-        raise _truncated(piece) from None
+        raise truncated(piece) from None
     return memoryview(mapped)[start:]
 
 
-def _truncated(piece: FileSlice) -> FileTruncated:
-    return FileTruncated(
-        f"file {piece.fd} ends before position {piece.position + piece.length}: it was truncated "
-        "while a response with this slice was queued"
-    )
-
-
-def read_small(slices: Sequence[FileSlice]) -> bytes:
-    """The bytes of slices of one file, by one read for as many neighbours as pays."""
-    parts: list[Buffer] = []
-    fd, start, length = slices[0]
-    end, first = start + length, 0
-    for index, (_, position, length) in enumerate(slices):
-        if index == first:
-            continue
-        reach = position + length
-        if 0 <= position - end <= JOINED_GAP_BYTES and reach - start <= JOINED_BYTES:
-            end = reach
-            continue
-        _cut(parts, fd, start, end, slices[first:index])
-        first, start, end = index, position, reach
-    _cut(parts, fd, start, end, slices[first:])
-    return b"".join(parts)
-
-
-def _cut(parts: list[Buffer], fd: int, start: int, end: int, slices: Sequence[FileSlice]) -> None:
-    """Add the bytes of neighbouring slices, which lie between start and end."""
-    data = os.pread(fd, end - start, start)
-    if len(data) < end - start:
-        raise _truncated(slices[-1])
-    if len(slices) == 1:
-        parts.append(data)
-    else:
-        view = memoryview(data)
-        parts += [view[at - start : at - start + size] for _, at, size in slices]
-
-
-def _flat(parts: Sequence[Part]) -> list[Buffer | InFile]:
+def _flat(parts: Sequence[Part], *, may_map: bool) -> list[Buffer | InFile]:
     flat: list[Buffer | InFile] = []
+    maps: Maps | None = None
     for part in parts:
         if isinstance(part, FileRun):
             if len(part.slices) == 1:  # nearly always
                 flat += [piece for piece in part.slices if piece.length]
-            else:
-                flat += grouped(part.slices)
+                continue
+            if maps is None and may_map:
+                maps = Maps(run.slices for run in parts if isinstance(run, FileRun))
+            flat += grouped(part.slices, maps)
         elif len(part):
             flat.append(part)
     return flat
-
-
-def grouped(slices: Sequence[FileSlice]) -> list[InFile]:
-    """Small slices of the same file become one entry, of as many bytes as are copied at once."""
-    entries: list[InFile] = []
-    group: list[FileSlice] = []
-    size, fd = 0, -1
-    for piece in slices:
-        length = piece.length
-        if size + length > COPIED_BYTES or piece.fd != fd or length > SMALL_BYTES:
-            _end_group(entries, group, size)
-            group, size, fd = [], 0, piece.fd
-        if length > SMALL_BYTES:
-            entries.append(piece)
-        elif length:
-            group.append(piece)
-            size += length
-    _end_group(entries, group, size)
-    return entries
-
-
-def _end_group(entries: list[InFile], group: list[FileSlice], size: int) -> None:
-    if len(group) == 1:
-        entries.append(group[0])
-    elif group:
-        entries.append(SmallSlices(tuple(group), size))

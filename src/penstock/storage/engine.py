@@ -13,7 +13,7 @@ from uuid import UUID
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
-from penstock.model.slices import FileSlice, Releasable
+from penstock.model.slices import FileSlice, Releasable, total_bytes
 from penstock.storage.errors import StorageError
 from penstock.storage.flush_times import NO_FLUSHES, FlushStatistics
 from penstock.storage.leader_epoch_cache import EpochEntry, OffsetAndEpoch
@@ -38,13 +38,13 @@ class AppendOrigin(Enum):
 class Read(NamedTuple):
     """Whole batches in file slices. The slices stay readable until the lease is released."""
 
-    slices: tuple[FileSlice, ...]
+    slices: Sequence[FileSlice]
     end_offset: Offset  # where the next read continues
     lease: Releasable
 
     @property
     def size_bytes(self) -> int:
-        return sum(piece.length for piece in self.slices)
+        return total_bytes(self.slices)
 
 
 class DamagedBatch(NamedTuple):

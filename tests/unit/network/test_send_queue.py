@@ -14,15 +14,8 @@ from tests.unit.network.harness import LOOPS, Lease, NetworkHarness, framed, ser
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest, Part
 from penstock.network.limits import NetworkLimits
-from penstock.network.send_queue import (
-    COPIED_BYTES,
-    JOINED_GAP_BYTES,
-    SMALL_BYTES,
-    FileTruncated,
-    SendPath,
-    SendQueue,
-    read_small,
-)
+from penstock.network.send_queue import SendPath, SendQueue
+from penstock.network.small_slices import COPIED_BYTES, JOINED_GAP_BYTES, SMALL_BYTES
 
 FILE_BYTES = 3_000_000
 
@@ -83,18 +76,12 @@ def neighbours(source: random.Random, fd: int) -> Iterator[FileSlice]:
         position += size + source.choice((0, 32, 5000, JOINED_GAP_BYTES, JOINED_GAP_BYTES + 1))
 
 
-def test_neighbouring_small_slices_are_one_entry_and_cut_out_of_few_reads(
-    file: int, content: bytes
-) -> None:
+def test_neighbouring_small_slices_are_one_entry(file: int) -> None:
     slices = tuple(FileSlice(file, number * 3000, 900) for number in range(70))
     send_queue = SendQueue(SendPath.SENDFILE)
     send_queue.add([b"head", FileRun(slices)], None)
     assert len(send_queue.entries) == 2
     assert send_queue.unsent_bytes == len(b"head")
-    assert read_small(slices) == bytes_of([FileRun(slices)], content)
-    beyond = FileSlice(file, FILE_BYTES - 400, 900)
-    with pytest.raises(FileTruncated):
-        read_small([FileSlice(file, FILE_BYTES - 2000, 900), beyond])
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -5,8 +5,9 @@ writes the file, and when, is the checkpoint's part. Invariant: base offsets str
 times never decrease.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ _pack = ENTRY.pack
 ENTRY_BYTES = ENTRY.size
 _CHUNK_ENTRIES = 64  # copied at a time by a reader
 _MEASURED_ENTRIES = 4096
+_OFFSETS = Struct(">qi")
+_POSITION_AND_SIZE = Struct(">12xqi8x")  # position and size
 
 
 class QueueEntry(NamedTuple):
@@ -249,6 +252,35 @@ class ConsumeQueue:
 
     # -- saving ----------------------------------------------------------------------------
 
+    def places_from(
+        self, start: int, below: int, max_bytes: int, at_most: int
+    ) -> tuple[list[int], list[int]]:
+        """Positions and sizes of the batches from index `start` on whose offsets are all below
+        `below`, up to so many bytes. By columns, which costs a third of a loop."""
+        positions: list[int] = []
+        sizes: list[int] = []
+        stop = min(self.end, start + at_most)
+        left, chunk = max_bytes, _CHUNK_ENTRIES
+        while start < stop:
+            end = min(start + chunk, stop)
+            content = self._read(start, end)
+            count = _count_below(content, below)
+            if not count:
+                break
+            columns = zip(
+                *_POSITION_AND_SIZE.iter_unpack(content[: count * ENTRY_BYTES]), strict=True
+            )
+            chunk_positions, chunk_sizes = columns
+            ends = list(accumulate(chunk_sizes))
+            count = bisect_right(ends, left)
+            positions += chunk_positions[:count]
+            sizes += chunk_sizes[:count]
+            if count < end - start:
+                break
+            left -= ends[-1]
+            start, chunk = end, chunk * 4
+        return positions, sizes
+
     @property
     def saved(self) -> QueueFile | None:
         """The file, and how many of its entries are valid."""
@@ -301,3 +333,16 @@ class ConsumeQueue:
             self.first, self.end = self.first - save.start, self.end - save.start
             self.version += 1  # indexes found before are void
         self._is_file_stale = False
+
+
+def _count_below(content: bytes, below: int) -> int:
+    """How many of the entries, from the first on, have offsets below this one only."""
+
+    def last_offset(index: int) -> int:
+        base_offset, last_delta = _OFFSETS.unpack_from(content, index * ENTRY_BYTES)
+        return int(base_offset + last_delta)
+
+    count = len(content) // ENTRY_BYTES
+    if last_offset(count - 1) < below:  # nearly always
+        return count
+    return bisect_left(range(count), below, key=last_offset)

@@ -5,11 +5,12 @@ How its entries change is `PartitionEntries`' part. One owner thread.
 
 from collections.abc import Sequence
 from errno import EMFILE, ENFILE, ENOMEM
+from operator import add, ge
 from struct import Struct
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
-from penstock.model.slices import FileSlice
+from penstock.model.slices import FileSlice, ScatteredSlices
 from penstock.model.values import new_tuple
 from penstock.protocol.batch import BatchHeader
 from penstock.storage.commit_log.commit_log import CommitLogFile
@@ -46,6 +47,7 @@ from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 _OFFSET_AND_EPOCH = Struct(">qii")
 _BATCHES = int(FrameKind.BATCHES)
 MAX_SLICES = 4096  # of one read
+MANY_BATCHES = 32  # as columns; fewer are looked at one by one
 
 
 class CommitLogPartition(PartitionEntries):
@@ -116,9 +118,7 @@ class CommitLogPartition(PartitionEntries):
         if self.home.is_staging:
             position = self.home.stage(self, FrameKind.BATCHES, batches)
         else:
-            position = self._commit_log.write_frame(
-                _BATCHES, self.number, batches, self.last_frame
-            )
+            position = self._commit_log.write_frame(_BATCHES, self.number, batches, self.last_frame)
             self.last_frame = position
         if self.dirty_since_ms is None:
             self.dirty_since_ms = now_ms
@@ -163,7 +163,10 @@ class CommitLogPartition(PartitionEntries):
                 index = queue.find(start)
             if skip_empty and (self.config.compact or self.cleaned_offset > 0):
                 index = self._skip_empty(index, below)
-            read = self._read_from(index, below, max_bytes, at_least_one)
+            if queue.end - index >= MANY_BATCHES:
+                read = self._read_many(index, below, max_bytes)
+            if read is None:
+                read = self._read_from(index, below, max_bytes, at_least_one)
         return Read((), start, self._handles.lease()) if read is None else read
 
     def _skip_empty(self, index: int, below: int) -> int:
@@ -175,6 +178,25 @@ class CommitLogPartition(PartitionEntries):
             if self.header_of(entry).record_count:
                 return later
         return index
+
+    def _read_many(self, index: int, below: int, max_bytes: int) -> Read | None:
+        """Batches with others between them, as those of leaders are. None: they are few, have
+        neighbours, were moved, or lie in several files."""
+        queue = self.queue
+        positions, sizes = queue.places_from(index, below, max_bytes, MAX_SLICES)
+        if len(positions) < MANY_BATCHES or any(map(ge, map(add, positions, sizes), positions[1:])):
+            return None
+        file = self._file_at(positions[0])
+        base = file.base
+        if positions[-1] >= file.end:
+            return None
+        index += len(positions)
+        end_offset = queue.entry(index - 1).next_offset
+        self._read_end = end_offset, index, queue.version
+        lease = self._handles.lease(file.handle)
+        descriptor = self._handles.descriptor(file.handle)
+        slices = ScatteredSlices(descriptor, [at - base for at in positions], sizes)
+        return Read(slices, Offset(end_offset), lease)
 
     def _read_from(self, index: int, below: int, max_bytes: int, at_least_one: bool) -> Read | None:
         """Neighbouring batches, as a follower's frame has them, are one slice."""
