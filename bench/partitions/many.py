@@ -6,15 +6,18 @@ Requests alternate between both brokers, so that noise affects both.
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import penstock
+from bench.partitions.kafka_node import KafkaNode
 from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.model.ids import TopicPartition
 from penstock.protocol.records import Record, build_batch
 
+Contender = penstock.Broker | KafkaNode
 TOPIC_PARTITIONS = 100
 REQUESTS = 2_000
 VALUE = bytes(1024)
@@ -22,9 +25,19 @@ VALUE = bytes(1024)
 
 def measure(partitions: int, folder: Path, *, engine: str = "segmented") -> dict[str, Any]:
     """Compares a broker with `partitions`, in topics of 100 each, with one that has 10."""
-    config = {"storage.engine": engine}
-    small = penstock.Broker(data=folder / "small", config=config).start()
-    large = penstock.Broker(data=folder / "large", config=config).start()
+
+    def make(directory: Path) -> penstock.Broker:
+        return penstock.Broker(data=directory, config={"storage.engine": engine})
+
+    return compare_sizes(partitions, folder, make, name=engine)
+
+
+def compare_sizes(
+    partitions: int, folder: Path, make: Callable[[Path], Contender], *, name: str
+) -> dict[str, Any]:
+    small, large = make(folder / "small"), make(folder / "large")
+    small.start()
+    large.start()
     try:
         small.create_topic("topic-0", partitions=10)
         empty = describe_process(large.pid)
@@ -38,7 +51,7 @@ def measure(partitions: int, folder: Path, *, engine: str = "segmented") -> dict
         large.stop()
         small.stop()
     return {
-        "engine": engine,
+        "engine": name,
         "partitions": partitions,
         "create_ms_each": round(created_s * 1000 / partitions, 3),
         "process": {"empty": empty, "created": filled, "after_produce": after},
@@ -102,7 +115,7 @@ def percentiles(values: list[float]) -> dict[str, float]:
     }
 
 
-def restart(broker: penstock.Broker) -> tuple[float, float]:
+def restart(broker: Contender) -> tuple[float, float]:
     """Seconds to `ready` after a clean stop, and after kill -9."""
     broker.stop()
     started = time.perf_counter()

@@ -2,7 +2,7 @@
 
 With `--engine commitlog` it compares that engine with the segmented one instead
 (bench/results/storage-commitlog.json), and with `--kafka` brokers of both with Kafka
-(bench/results/storage-kafka.json); `--partitions 1 100` and `--rounds 1` shorten that.
+(bench/results/storage-kafka.json); `--partitions 1 100 --rounds 1 --recovered-mib 20` is a trial.
 """
 
 import argparse
@@ -27,12 +27,18 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kafka", action="store_true", help="brokers, and Kafka beside them")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 100, 1_000, 10_000])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--recovered-mib", type=int, default=300)
     return parser.parse_args()
 
 
 options = _parse()
 if options.kafka:
-    write_results("storage-kafka", kafka_beside.measure(options.partitions, options.rounds))
+    write_results(
+        "storage-kafka",
+        kafka_beside.measure(
+            options.partitions, options.rounds, recovered_bytes=options.recovered_mib << 20
+        ),
+    )
 elif options.engine == "commitlog":
     write_results(
         "storage-commitlog",

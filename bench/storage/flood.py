@@ -25,6 +25,10 @@ _DEADLINE_S = 120.0
 _RECEIVED_BYTES = 1 << 18
 
 
+class RefusedError(Exception):
+    """A partition refused a batch, maybe because it has no leader yet."""
+
+
 def make_frame(topic: str, partition: int, batch: bytes) -> bytes:
     data = {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
     fields = {"acks": 1, "timeout": timedelta(seconds=60), "topic_data": [data]}
@@ -77,7 +81,7 @@ def _check(response: memoryview) -> None:
     (name_bytes,) = _ERROR.unpack_from(response, name_at)
     (code,) = _ERROR.unpack_from(response, name_at + 2 + name_bytes + 4 + 4)
     if code != ErrorCode.NONE.value:
-        raise RuntimeError(f"a request failed with {get_error(code).name}")
+        raise RefusedError(f"a request failed with {get_error(code).name}")
 
 
 def flood(bootstrap: str, frames: Sequence[bytes], *, connections: int, in_flight: int) -> float:

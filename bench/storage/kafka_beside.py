@@ -22,7 +22,7 @@ from bench.broker.nodes import Kafka, Node, Penstock, Prepared, require_kafka
 from bench.broker.processes import cpu_seconds, resident_mb
 from bench.broker.wire import Wire
 from bench.measure import data_home
-from bench.storage.flood import flood, make_frame
+from bench.storage.flood import RefusedError, flood, make_frame
 from penstock.model.errors import ErrorCode
 from penstock.protocol.records import Record, build_batch
 
@@ -34,12 +34,11 @@ IN_FLIGHT = 32  # of each connection
 TOPIC_PARTITIONS = 1_000
 LEAST_REQUESTS, MOST_REQUESTS = 2_000, 10_000  # of one round
 RECOVERED_BATCH_BYTES = 16 << 10
+WARM_UP_S = 120.0
 ASYNCHRONOUS = (12, 10_000)  # partitions
 
 
-def measure(
-    partitions: list[int], rounds: int, *, recovered_bytes: int = 300 << 20
-) -> dict[str, Any]:
+def measure(partitions: list[int], rounds: int, *, recovered_bytes: int) -> dict[str, Any]:
     jars = require_kafka()
     with TemporaryDirectory(dir=data_home()) as folder:
         home = Path(folder)
@@ -77,7 +76,7 @@ def _compare(
         }
         for kind, node in nodes.items():
             figures[kind] = {"creation_ms_a_partition": _create(node, partitions)}
-            _run(node, partitions)  # the first writes also make files, and warm Java up
+            _warm_up(node, partitions)
         for number in range(rounds):
             for kind in KINDS if number % 2 == 0 else KINDS[::-1]:
                 samples[kind].append(_run(nodes[kind], partitions))
@@ -126,6 +125,19 @@ def _create(node: Node, partitions: int) -> float:
 def _wait_until_led(wire: Wire, partition: int, batch: bytes) -> None:
     while wire.produce(*_partition_at(partition), batch) != ErrorCode.NONE:
         time.sleep(0.05)
+
+
+def _warm_up(node: Node, partitions: int) -> None:
+    """Until every partition has a leader. The first writes also make files, and warm Java up."""
+    deadline_s = time.perf_counter() + WARM_UP_S
+    while True:
+        try:
+            _run(node, partitions)
+            return
+        except RefusedError:
+            if time.perf_counter() > deadline_s:
+                raise
+            time.sleep(0.5)
 
 
 def _run(node: Node, partitions: int) -> dict[str, float]:

@@ -4,10 +4,31 @@ For a leader whose follower refuses what it fetched. Reads the file, so that it 
 gets; `verify` checks whole folders.
 """
 
+from errno import EMFILE, ENFILE, ENOMEM
+
 from penstock.io.disk import Disk, read_fully
 from penstock.model.ids import Offset
 from penstock.protocol.batch import CorruptBatch, check_header, is_crc_valid, iter_headers
-from penstock.storage.engine import DamagedBatch, Read
+from penstock.storage.engine import DamagedBatch, PartitionLog, Read
+from penstock.storage.errors import CorruptRecords
+
+
+def find_damage(
+    log: PartitionLog, disk: Disk, start: Offset, max_bytes: int
+) -> DamagedBatch | None:
+    """As `PartitionLog.find_damage`."""
+    try:
+        read = log.read(start, below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True)
+        try:
+            return find_damaged(disk, read, start)
+        finally:
+            read.lease.release()
+    except CorruptRecords as error:
+        return DamagedBatch(start, str(error))
+    except OSError as error:
+        if error.errno in (EMFILE, ENFILE, ENOMEM):
+            raise  # says nothing about the file
+        return DamagedBatch(start, f"it cannot be read: {error}")
 
 
 def find_damaged(disk: Disk, read: Read, start: Offset) -> DamagedBatch | None:

@@ -4,7 +4,6 @@ How segments are rolled, cut and removed is `LocalLog`'s part. One owner thread.
 """
 
 from collections.abc import Sequence
-from errno import EMFILE, ENFILE, ENOMEM
 from struct import Struct
 
 from penstock.config.log_config import LogConfig
@@ -20,7 +19,8 @@ from penstock.model.values import new_tuple
 from penstock.protocol.batch import (
     BatchHeader,
 )
-from penstock.storage.damage import find_damaged
+from penstock.storage.damage import find_damage
+from penstock.storage.duplicates import find_stored
 from penstock.storage.engine import (
     AppendOrigin,
     DamagedBatch,
@@ -30,7 +30,6 @@ from penstock.storage.engine import (
     TimestampAndOffset,
 )
 from penstock.storage.errors import (
-    CorruptRecords,
     LogFenced,
     OffsetOutOfRange,
     UnknownPartition,
@@ -46,7 +45,7 @@ from penstock.storage.log_validator import (
     validate_batch,
     validate_fetched,
 )
-from penstock.storage.producer_replay import apply_batch, check_batch
+from penstock.storage.producer_replay import apply_batch
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from penstock.storage.segment_file import LocatedBatch
 from penstock.storage.timestamp_lookup import (
@@ -95,9 +94,10 @@ class SegmentedLog(LocalLog):
             batches, parsed = prepare(
                 batches, parsed, config, now_ms=now_ms, origin=origin, tp=self.tp
             )
-            stored = self._find_stored(parsed, batches) if parsed.producer_id >= 0 else None
-            if stored is not None:
-                return stored
+            if parsed.producer_id >= 0:
+                stored = find_stored(self.producers, parsed, batches, config, self.tp)
+                if stored is not None:
+                    return stored
             if config.message_timestamp_type == "LogAppendTime":
                 append_time_ms = TimestampMs(now_ms)
             header = parsed
@@ -194,17 +194,6 @@ class SegmentedLog(LocalLog):
 
     # -- producers and epochs --------------------------------------------------------------
 
-    def _find_stored(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
-        """The first append of a duplicate batch; None if it may be appended; raises otherwise."""
-        stored = check_batch(self.producers, header, batches, self.tp)
-        if stored is None:
-            return None
-        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
-        append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
-        return LogAppendInfo(
-            stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True
-        )
-
     def _update_producer(
         self, segment: Segment, header: BatchHeader, content: memoryview, now_ms: int
     ) -> None:
@@ -271,20 +260,7 @@ class SegmentedLog(LocalLog):
         return Read((), start, self._handles.lease()) if read is None else read
 
     def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
-        try:
-            read = self.read(
-                start, below=self.log_end_offset, max_bytes=max_bytes, at_least_one=True
-            )
-            try:
-                return find_damaged(self._disk, read, start)
-            finally:
-                read.lease.release()
-        except CorruptRecords as error:
-            return DamagedBatch(start, str(error))
-        except OSError as error:
-            if error.errno in (EMFILE, ENFILE, ENOMEM):
-                raise  # says nothing about the file
-            return DamagedBatch(start, f"it cannot be read: {error}")
+        return find_damage(self, self._disk, start, max_bytes)
 
     def _find_and_read(
         self, start: int, below: int, max_bytes: int, at_least_one: bool, skip_empty: bool

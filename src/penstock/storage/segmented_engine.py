@@ -20,6 +20,15 @@ from penstock.storage.checkpoints import (
     RECOVERY_POINT_FILE,
 )
 from penstock.storage.compaction_throttle import CleanerThrottler
+from penstock.storage.directories import (
+    Schedule,
+    check_any_works,
+    choose_directory,
+    describe_failures,
+    list_working,
+    lock_all,
+    mark_failed,
+)
 from penstock.storage.engine import (
     NO_TOPIC_ID,
     AppendItem,
@@ -34,7 +43,6 @@ from penstock.storage.engine import (
 )
 from penstock.storage.errors import (
     DirectoryFailed,
-    DirectoryLocked,
     LogFenced,
     MalformedCheckpoint,
     PartitionExists,
@@ -103,7 +111,7 @@ class SegmentedEngine:
         self._removals: list[RemovalJob] = []
         # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
-        self._next_due_ms: dict[str, int] = {}
+        self._schedule = Schedule()
 
     def _make_committer(self, directory: LocalLogDirectory) -> GroupCommit:
         return GroupCommit(
@@ -162,26 +170,14 @@ class SegmentedEngine:
 
     def lock(self) -> None:
         """Lock all directories that work, or none: a refused start leaves no lock behind."""
-        for directory in self._directories:
-            try:
-                directory.lock()
-            except OSError as error:
-                self._fail_directory(directory, error)
-            except DirectoryLocked:
-                for other in self._directories:
-                    other.close(clean=False)
-                raise
+        lock_all(self._directories, self._fail_directory)
 
     def _working(self) -> list[LocalLogDirectory]:
-        return [directory for directory in self._directories if directory.failure is None]
+        return list_working(self._directories)
 
     def check_any_works(self) -> None:
         """DirectoryFailed if no directory works any more."""
-        failed = [directory for directory in self._directories if directory.failure is not None]
-        if len(failed) == len(self._directories):
-            first = failed[0]
-            assert first.failure is not None
-            raise DirectoryFailed(first.path, first.failure) from first.failure
+        check_any_works(self._directories)
 
     def _open(
         self,
@@ -288,12 +284,7 @@ class SegmentedEngine:
         """Create the log in the directory with the fewest logs."""
         if tp in self._logs:
             raise PartitionExists(tp)
-        self.check_any_works()
-        failed = [item for item in self._directories if item.failure is not None]
-        if failed and not is_new:
-            assert failed[0].failure is not None
-            raise DirectoryFailed(failed[0].path, failed[0].failure)
-        directory = min(self._working(), key=lambda item: len(item.logs))
+        directory = choose_directory(self._directories, is_new=is_new)
         try:
             directory.forget(tp)
             folder = directory.make_folder(tp)
@@ -386,33 +377,24 @@ class SegmentedEngine:
             self._committers[home.path].request(log, log.log_end_offset, _ignore)
 
     def _fail_directory(self, directory: LocalLogDirectory, error: OSError) -> None:
-        if directory.failure is None:
-            directory.failure = error
-            self._logger.error(
-                "log_directory_failed",
-                f"log directory {directory.path} is offline: {error}",
-                directory=directory.path,
-                partitions=len(directory.logs),
-            )
-        for log in directory.logs.values():
-            log.failure = log.failure or error
+        mark_failed(directory, error, self._logger)
 
     # -- jobs ------------------------------------------------------------------------------
 
     def due_jobs(self, now_ms: int) -> Sequence[Job]:
         """The caller may run the jobs one after the other or in parallel."""
-        config = self._config
+        config, is_due = self._config, self._schedule.is_due
         jobs: list[Job] = list(self._removals)
         self._removals.clear()
         self._flush_overdue(now_ms)
         names = self._due_checkpoints(now_ms)
         if names:
             jobs.append(CheckpointJob(self._directories, names, self._fail_directory))
-        if self._is_due("retention", config.retention_check_interval_ms, now_ms):
+        if is_due("retention", config.retention_check_interval_ms, now_ms):
             for log in self._logs.values():
                 log.producers.expire(now_ms, config.producer_id_expiration_ms)
             jobs.append(RetentionJob(self._disk, self._directories, now_ms, self._fail_directory))
-        if config.cleaner_enable and self._is_due("cleaner", config.cleaner_backoff_ms, now_ms):
+        if config.cleaner_enable and is_due("cleaner", config.cleaner_backoff_ms, now_ms):
             jobs += self._due_compaction(now_ms)
         return jobs
 
@@ -438,7 +420,7 @@ class SegmentedEngine:
         )
 
     def _due_checkpoints(self, now_ms: int) -> frozenset[str]:
-        config = self._config
+        config, is_due = self._config, self._schedule.is_due
         intervals = {
             RECOVERY_POINT_FILE: config.recovery_checkpoint_interval_ms,
             LOG_START_FILE: config.start_offset_checkpoint_interval_ms,
@@ -446,15 +428,8 @@ class SegmentedEngine:
             CLEANER_FILE: config.recovery_checkpoint_interval_ms,
         }
         return frozenset(
-            name for name, interval in intervals.items() if self._is_due(name, interval, now_ms)
+            name for name, interval in intervals.items() if is_due(name, interval, now_ms)
         )
-
-    def _is_due(self, name: str, interval_ms: int, now_ms: int) -> bool:
-        due = self._next_due_ms.setdefault(name, now_ms + interval_ms)
-        if now_ms < due:
-            return False
-        self._next_due_ms[name] = now_ms + interval_ms
-        return True
 
     def _flush_overdue(self, now_ms: int) -> None:
         for log in self._logs.values():
@@ -465,7 +440,7 @@ class SegmentedEngine:
     def directory_statistics(self) -> DirectoryStatistics:
         return DirectoryStatistics(
             directories=len(self._directories),
-            failed={item.path: str(item.failure) for item in self._directories if item.failure},
+            failed=describe_failures(self._directories),
             open_files=self._handles.open_count,
             flushes=self._flush_times.statistics(),
         )
@@ -473,9 +448,7 @@ class SegmentedEngine:
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(
             logs=tuple(log.statistics() for log in self._logs.values()),
-            failed_directories={
-                item.path: str(item.failure) for item in self._directories if item.failure
-            },
+            failed_directories=describe_failures(self._directories),
             open_files=self._handles.open_count,
         )
 

@@ -23,6 +23,7 @@ from penstock.storage.commit_log.partition_entries import PartitionEntries
 from penstock.storage.commit_log.partition_log import CommitLogPartition
 from penstock.storage.commit_log.partition_state import encode_state
 from penstock.storage.commit_log.state_checkpoint import QUEUE_FOLDER
+from penstock.storage.directories import mark_failed
 from penstock.storage.errors import DirectoryLocked
 from penstock.storage.flush_times import FlushTimes
 from penstock.storage.group_commit import Background
@@ -113,16 +114,7 @@ class CommitLogDirectory:
             self._lock = -1
 
     def fail(self, error: OSError) -> None:
-        if self.failure is None:
-            self.failure = error
-            self._logger.error(
-                "log_directory_failed",
-                f"log directory {self.path} is offline: {error}",
-                directory=self.path,
-                partitions=len(self.logs),
-            )
-        for log in self.logs.values():
-            log.failure = log.failure or error
+        mark_failed(self, error, self._logger)
 
     # -- frames ----------------------------------------------------------------------------
 

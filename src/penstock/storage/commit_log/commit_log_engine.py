@@ -28,6 +28,14 @@ from penstock.storage.commit_log.expiring import ExpiryJob
 from penstock.storage.commit_log.partition_log import CommitLogPartition
 from penstock.storage.commit_log.replay import CommitLogReplay
 from penstock.storage.compaction_throttle import CleanerThrottler
+from penstock.storage.directories import (
+    Schedule,
+    check_any_works,
+    choose_directory,
+    describe_failures,
+    list_working,
+    lock_all,
+)
 from penstock.storage.engine import (
     AppendItem,
     AppendOrigin,
@@ -41,7 +49,6 @@ from penstock.storage.engine import (
 )
 from penstock.storage.errors import (
     DirectoryFailed,
-    DirectoryLocked,
     LogFenced,
     PartitionExists,
     StorageError,
@@ -95,21 +102,13 @@ class CommitLogEngine:
         self._short: dict[TopicPartition, Offset] = {}
         # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
-        self._next_due_ms: dict[str, int] = {}
+        self._schedule = Schedule()
 
     # -- opening ---------------------------------------------------------------------------
 
     def lock(self) -> None:
         """Lock all directories that work, or none: a refused start leaves no lock behind."""
-        for directory in self._directories:
-            try:
-                directory.lock()
-            except OSError as error:
-                directory.fail(error)
-            except DirectoryLocked:
-                for other in self._directories:
-                    other.close(clean=False)
-                raise
+        lock_all(self._directories, CommitLogDirectory.fail)
 
     def recover(
         self, progress: RecoveryProgress, now_ms: int
@@ -176,15 +175,11 @@ class CommitLogEngine:
         return frozenset()
 
     def _working(self) -> list[CommitLogDirectory]:
-        return [directory for directory in self._directories if directory.failure is None]
+        return list_working(self._directories)
 
     def check_any_works(self) -> None:
         """DirectoryFailed if no directory works any more."""
-        failed = [directory for directory in self._directories if directory.failure is not None]
-        if len(failed) == len(self._directories):
-            first = failed[0]
-            assert first.failure is not None
-            raise DirectoryFailed(first.path, first.failure) from first.failure
+        check_any_works(self._directories)
 
     def create(
         self,
@@ -198,19 +193,16 @@ class CommitLogEngine:
         """Create the log in the directory with the fewest logs."""
         if tp in self._logs:
             raise PartitionExists(tp)
-        self.check_any_works()
-        failed = [item for item in self._directories if item.failure is not None]
-        if failed and not is_new:
-            assert failed[0].failure is not None
-            raise DirectoryFailed(failed[0].path, failed[0].failure)
         _check_name(tp)
-        return self._register(self._make(tp, topic_id, config, now_ms))
+        directory = choose_directory(self._directories, is_new=is_new)
+        return self._register(self._make(directory, tp, topic_id, config, now_ms))
 
     def restore(
         self, beginning: LogBeginning, config: LogConfig, now_ms: int
     ) -> CommitLogPartition:
         """Create a log for the copy of one of another engine."""
-        log = self._make(beginning.tp, beginning.topic_id, config, now_ms)
+        directory = choose_directory(self._directories, is_new=True)
+        log = self._make(directory, beginning.tp, beginning.topic_id, config, now_ms)
         log.apply_restart(beginning.start_offset)
         for epoch, start_offset in beginning.epochs:
             log.replay_epoch(epoch, start_offset)
@@ -218,9 +210,13 @@ class CommitLogEngine:
         return self._register(log)
 
     def _make(
-        self, tp: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
+        self,
+        directory: CommitLogDirectory,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        now_ms: int,
     ) -> CommitLogPartition:
-        directory = min(self._working(), key=lambda item: len(item.logs))
         return CommitLogPartition(
             disk=self._disk,
             handles=self._handles,
@@ -349,23 +345,23 @@ class CommitLogEngine:
 
     def due_jobs(self, now_ms: int) -> Sequence[Job]:
         """The caller runs the jobs one after the other."""
-        config = self._config
+        config, is_due = self._config, self._schedule.is_due
         jobs: list[Job] = []
         self._flush_overdue(now_ms)
         working = self._working()
-        if self._is_due("marks", config.high_watermark_checkpoint_interval_ms, now_ms):
+        if is_due("marks", config.high_watermark_checkpoint_interval_ms, now_ms):
             jobs += [HighWatermarkJob(directory) for directory in working]
-        if self._is_due("state", config.recovery_checkpoint_interval_ms, now_ms):
+        if is_due("state", config.recovery_checkpoint_interval_ms, now_ms):
             jobs += [StateCheckpointJob(directory, self._disk) for directory in working]
             jobs += [
                 CleaningJob(directory, self._disk, config, self._throttle, self._logger)
                 for directory in working
             ]
-        if self._is_due("retention", config.retention_check_interval_ms, now_ms):
+        if is_due("retention", config.retention_check_interval_ms, now_ms):
             for log in self._logs.values():
                 log.producers.expire(now_ms, config.producer_id_expiration_ms)
             jobs += [ExpiryJob(directory, now_ms) for directory in working]
-        if config.cleaner_enable and self._is_due("cleaner", config.cleaner_backoff_ms, now_ms):
+        if config.cleaner_enable and is_due("cleaner", config.cleaner_backoff_ms, now_ms):
             log_due = find_due(self._logs.values(), now_ms)
             if log_due is not None:
                 jobs.append(self.make_compaction_job(log_due, now_ms))
@@ -375,13 +371,6 @@ class CommitLogEngine:
         return QueueCompactionJob(
             log, disk=self._disk, storage=self._config, now_ms=now_ms, throttle=self._throttle
         )
-
-    def _is_due(self, name: str, interval_ms: int, now_ms: int) -> bool:
-        due = self._next_due_ms.setdefault(name, now_ms + interval_ms)
-        if now_ms < due:
-            return False
-        self._next_due_ms[name] = now_ms + interval_ms
-        return True
 
     def _flush_overdue(self, now_ms: int) -> None:
         for directory in self._working():
@@ -393,7 +382,7 @@ class CommitLogEngine:
     def directory_statistics(self) -> DirectoryStatistics:
         return DirectoryStatistics(
             directories=len(self._directories),
-            failed={item.path: str(item.failure) for item in self._directories if item.failure},
+            failed=describe_failures(self._directories),
             open_files=self._handles.open_count,
             flushes=self._flush_times.statistics(),
         )
@@ -401,9 +390,7 @@ class CommitLogEngine:
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(
             logs=tuple(log.statistics() for log in self._logs.values()),
-            failed_directories={
-                item.path: str(item.failure) for item in self._directories if item.failure
-            },
+            failed_directories=describe_failures(self._directories),
             open_files=self._handles.open_count,
         )
 

@@ -4,7 +4,6 @@ How its entries change is `PartitionEntries`' part. One owner thread.
 """
 
 from collections.abc import Sequence
-from errno import EMFILE, ENFILE, ENOMEM
 from operator import add, ge
 from struct import Struct
 
@@ -22,7 +21,8 @@ from penstock.storage.commit_log.lookups import (
     find_time_of,
 )
 from penstock.storage.commit_log.partition_entries import PartitionEntries
-from penstock.storage.damage import find_damaged
+from penstock.storage.damage import find_damage
+from penstock.storage.duplicates import find_stored
 from penstock.storage.engine import (
     AppendOrigin,
     DamagedBatch,
@@ -40,7 +40,6 @@ from penstock.storage.log_validator import (
     validate_batch,
     validate_fetched,
 )
-from penstock.storage.producer_replay import check_batch
 from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
 # Base offset, length and leader epoch, which lie outside the CRC, as in `storage.log`.
@@ -82,9 +81,10 @@ class CommitLogPartition(PartitionEntries):
             batches, parsed = prepare(
                 batches, parsed, config, now_ms=now_ms, origin=origin, tp=self.tp
             )
-            stored = self._find_stored(parsed, batches) if parsed.producer_id >= 0 else None
-            if stored is not None:
-                return stored
+            if parsed.producer_id >= 0:
+                stored = find_stored(self.producers, parsed, batches, config, self.tp)
+                if stored is not None:
+                    return stored
             if config.message_timestamp_type == "LogAppendTime":
                 append_time_ms = TimestampMs(now_ms)
             header = parsed
@@ -124,17 +124,6 @@ class CommitLogPartition(PartitionEntries):
             self.dirty_since_ms = now_ms
             self.home.note_dirty(self)
         return position + FRAME_BYTES
-
-    def _find_stored(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
-        """The first append of a duplicate batch; None if it may be appended; raises otherwise."""
-        stored = check_batch(self.producers, header, batches, self.tp)
-        if stored is None:
-            return None
-        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
-        append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
-        return LogAppendInfo(
-            stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True
-        )
 
     def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None:
         return self.epochs.find_end_offset(epoch, self.log_end_offset)
@@ -264,20 +253,7 @@ class CommitLogPartition(PartitionEntries):
         return file
 
     def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
-        try:
-            read = self.read(
-                start, below=self.log_end_offset, max_bytes=max_bytes, at_least_one=True
-            )
-            try:
-                return find_damaged(self._disk, read, start)
-            finally:
-                read.lease.release()
-        except CorruptRecords as error:
-            return DamagedBatch(start, str(error))
-        except OSError as error:
-            if error.errno in (EMFILE, ENFILE, ENOMEM):
-                raise  # says nothing about the file
-            return DamagedBatch(start, f"it cannot be read: {error}")
+        return find_damage(self, self._disk, start, max_bytes)
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None:
         return find_by_time(self, timestamp_ms)
