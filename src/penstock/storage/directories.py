@@ -88,7 +88,7 @@ def describe_failures(directories: Sequence[FallibleDirectory]) -> dict[str, str
     return {item.path: str(item.failure) for item in directories if item.failure}
 
 
-class Schedule:
+class JobSchedule:
     """When work is due again, by its name. Owned by an engine."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from penstock.storage.checkpoints import (
 )
 from penstock.storage.compaction_throttle import CleanerThrottler
 from penstock.storage.directories import (
-    Schedule,
+    JobSchedule,
     check_any_works,
     choose_directory,
     describe_failures,
@@ -111,7 +111,7 @@ class SegmentedEngine:
         self._removals: list[RemovalJob] = []
         # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
-        self._schedule = Schedule()
+        self._schedule = JobSchedule()
 
     def _make_committer(self, directory: LocalLogDirectory) -> GroupCommit:
         return GroupCommit(

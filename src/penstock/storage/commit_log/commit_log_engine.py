@@ -29,7 +29,7 @@ from penstock.storage.commit_log.partition_log import CommitLogPartition
 from penstock.storage.commit_log.replay import CommitLogReplay
 from penstock.storage.compaction_throttle import CleanerThrottler
 from penstock.storage.directories import (
-    Schedule,
+    JobSchedule,
     check_any_works,
     choose_directory,
     describe_failures,
@@ -102,7 +102,7 @@ class CommitLogEngine:
         self._short: dict[TopicPartition, Offset] = {}
         # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
-        self._schedule = Schedule()
+        self._schedule = JobSchedule()
 
     # -- opening ---------------------------------------------------------------------------
 
