@@ -52,8 +52,9 @@ class StateCheckpointJob:
     def write(self, on_owner: OnOwner) -> None:
         directory = self._directory
         begun = on_owner(self._begin)
-        for log in begun.logs:
-            self._save_queue(log, on_owner)
+        # Not for each queue: the checkpoint that names the new files comes last.
+        if sum([self._save_queue(log, on_owner) for log in begun.logs]):
+            self._disk.sync_directory(directory.queue_folder)
         parts: list[tuple[str, bytes]] = []
         for start in range(0, len(begun.logs), _LOGS_A_VISIT):
             logs = begun.logs[start : start + _LOGS_A_VISIT]
@@ -95,21 +96,21 @@ class StateCheckpointJob:
 
     # -- queues ----------------------------------------------------------------------------
 
-    def _save_queue(self, log: CommitLogPartition, on_owner: OnOwner) -> None:
+    def _save_queue(self, log: CommitLogPartition, on_owner: OnOwner) -> bool:
+        """True if it has a new file now, whose name may not be durable."""
         if log.queue.unsaved_count < self._directory.queue_limits.least_saved:
-            return  # read off the owner thread: a stale count only delays the save
+            return False  # read off the owner thread: a stale count only delays the save
         save = on_owner(partial(self._plan, log))
         if save is None:
-            return
+            return False
         descriptor = self._disk.open(save.path, CREATE if save.is_new else APPEND)
         try:
             write_fully(self._disk, descriptor, save.content)
             self._disk.sync(descriptor)
         finally:
             self._disk.close(descriptor)
-        if save.is_new:
-            self._disk.sync_directory(self._directory.queue_folder)
         on_owner(partial(self._finish, log, save, save.crc))
+        return save.is_new
 
     def _plan(self, log: CommitLogPartition) -> QueueSave | None:
         if log.is_retired:

@@ -25,6 +25,7 @@ from penstock.storage.handles import Lease
 
 _ENTRIES_A_VISIT = 5_000
 _STATES_A_VISIT = 100
+_LOGS_A_VISIT = 500
 _MOVED_BYTES = 1 << 18  # of one frame and so of one visit
 
 
@@ -52,7 +53,7 @@ class CleaningJob:
         if directory.failure is not None:
             return
         try:
-            file = on_owner(self._find_sparse)
+            file = self._find_sparse(on_owner)
             if file is not None:
                 self._empty(file, on_owner)
             self._remove_dead(on_owner)
@@ -64,7 +65,8 @@ class CleaningJob:
     # -- removing --------------------------------------------------------------------------
 
     def _remove_dead(self, on_owner: OnOwner) -> None:
-        dead = on_owner(self._find_dead)
+        live = self._count_live(on_owner)
+        dead = [file for file, size in live if not size]
         for file in dead:
             while on_owner(partial(self._directory.carry_states, file, _STATES_A_VISIT)):
                 pass
@@ -78,22 +80,20 @@ class CleaningJob:
             self._disk.unlink(file.handle.path)
         self._disk.sync_directory(self._directory.commit_log.folder)
 
-    def _find_dead(self) -> list[CommitLogFile]:
-        live = self._count_live()
-        return [file for file in self._sealed() if not live[file.base]]
-
-    def _count_live(self) -> Counter[int]:
-        """The bytes that some consume queue points to, by the base of their file."""
+    def _count_live(self, on_owner: OnOwner) -> list[tuple[CommitLogFile, int]]:
+        """The files that no replay from the checkpoint reads, with the bytes that some consume
+        queue points to. These only fall, so that the owner may count a few logs at a time."""
+        sealed, logs = on_owner(self._find_sealed)
         live: Counter[int] = Counter()
-        for log in self._directory.logs.values():
-            for base, size in log.live.items():
-                live[base] += size
-        return live
+        for start in range(0, len(logs) if sealed else 0, _LOGS_A_VISIT):
+            on_owner(partial(_add_live, live, logs[start : start + _LOGS_A_VISIT]))
+        return [(file, live[file.base]) for file in sealed]
 
-    def _sealed(self) -> list[CommitLogFile]:
-        """The files that no replay from the checkpoint reads."""
-        files = self._directory.commit_log.files
-        return [file for file in files[:-1] if file.end <= self._directory.checkpointed_end]
+    def _find_sealed(self) -> tuple[list[CommitLogFile], list[CommitLogPartition]]:
+        directory = self._directory
+        files = directory.commit_log.files[:-1]
+        sealed = [file for file in files if file.end <= directory.checkpointed_end]
+        return sealed, list(directory.logs.values())
 
     def _sync(self, share: FlushShare, on_owner: OnOwner) -> None:
         flusher = self._directory.flusher
@@ -106,15 +106,14 @@ class CleaningJob:
 
     # -- moving ----------------------------------------------------------------------------
 
-    def _find_sparse(self) -> CommitLogFile | None:
+    def _find_sparse(self, on_owner: OnOwner) -> CommitLogFile | None:
         """The file with the least live share, if that is small enough to move."""
-        live = self._count_live()
         sparse = [
-            file
-            for file in self._sealed()
-            if 0 < live[file.base] <= self._live_share * file.size and not file.is_damaged
+            (size / file.size, file.base, file)
+            for file, size in self._count_live(on_owner)
+            if 0 < size <= self._live_share * file.size and not file.is_damaged
         ]
-        return min(sparse, key=lambda file: live[file.base] / file.size, default=None)
+        return min(sparse)[2] if sparse else None
 
     def _empty(self, file: CommitLogFile, on_owner: OnOwner) -> None:
         for log in on_owner(lambda: self._logs_in(file)):
@@ -174,6 +173,12 @@ class CleaningJob:
             f"{file.handle.path} is not cleaned before a restart: the batch of {log.tp} at "
             f"offset {entry.base_offset} is damaged; delete it, or restore it from a replica",
         )
+
+
+def _add_live(live: Counter[int], logs: list[CommitLogPartition]) -> None:
+    for log in logs:
+        for base, size in log.live.items():
+            live[base] += size
 
 
 def _find_entries(
