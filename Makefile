@@ -77,6 +77,8 @@ soak: java ## long runs that are killed again and again (needs Java)
 
 bench: java ## benchmarks as ratios to a peer in the same run; writes bench/results (needs Java)
 	$(BIN)/python -m bench.storage
+	$(BIN)/python -m bench.storage --engine commitlog
+	$(BIN)/python -m bench.storage --kafka
 	$(BIN)/python -m bench.timers
 	$(BIN)/python -m bench.messages
 	$(BIN)/python -m bench.columns

@@ -8,6 +8,7 @@ requests one by one, so there are as many connections as it has use for.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -89,6 +90,7 @@ def _compare(
                 "open_files": _count_files(node),
                 "resident_mb": round(resident_mb(node.pid), 1),
             }
+        print(f"{home.name}: {figures}", file=sys.stderr, flush=True)
     own = figures["commitlog"]["requests_per_s"]
     return {
         "partitions": partitions,
@@ -203,6 +205,7 @@ def _compare_recovery(jars: KafkaJars, home: Path, size_bytes: int) -> dict[str,
             "full_s": round(full_s, 2),
             "s_per_gb": round((full_s - empty_s) / size_bytes * 1e9, 2),
         }
+        print(f"recovery of {kind}: {result[kind]}", file=sys.stderr, flush=True)
     return result
 
 
