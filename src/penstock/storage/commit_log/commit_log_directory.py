@@ -136,7 +136,7 @@ class CommitLogDirectory:
 
     def begin_request(self) -> None:
         """Remember what the appends of one request change, until `end_request` writes them."""
-        self.is_staging, self._undo = True, {}
+        self.is_staging = True
 
     def end_request(self) -> set[CommitLogPartition]:
         """Write everything staged; returns the logs whose appends failed, fenced and undone."""
@@ -145,6 +145,7 @@ class CommitLogDirectory:
             self.commit_log.write_staged()
         except OSError as error:
             return self._take_back(error)
+        self._undo.clear()
         return set()
 
     def abort_request(self, error: OSError) -> set[CommitLogPartition]:
@@ -155,9 +156,10 @@ class CommitLogDirectory:
 
     def _take_back(self, error: OSError) -> set[CommitLogPartition]:
         self.fail(error)
-        for log, (end_offset, end_index) in self._undo.items():
+        undo, self._undo = self._undo, {}
+        for log, (end_offset, end_index) in undo.items():
             log.undo_append(end_offset, end_index)
-        return set(self._undo)
+        return set(undo)
 
     def cut(self, log: PartitionEntries, end_offset: Offset) -> None:
         assert isinstance(log, CommitLogPartition)
