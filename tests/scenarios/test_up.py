@@ -268,6 +268,11 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
             "set inter.broker.listener.name to the one over which brokers reach each other: SSL",
         ),
         (("--brokers", "2", "--set", "zookeeper.set.acl=true"), 2, "zookeeper.set.acl"),
+        (
+            ("--brokers", "2", "--set", "zookeeper.ssl.client.enable=true"),
+            2,
+            "zookeeper.ssl.client.enable needs a ZooKeeper that has it: name yours",
+        ),
         (("--brokers", "2", "--set", "log.retention.ms=soon"), 2, "log.retention.ms"),
         (("--strict", "--set", "num.io.threads=4"), 2, "num.io.threads (no effect: one event loop"),
         (("--brokers", "2", "--strict", "--set", "num.io.threads=4"), 2, "num.io.threads"),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
@@ -147,6 +148,15 @@ def consume(
             show_default=False,
         ),
     ] = None,
+    zookeeper_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--zookeeper-config",
+            metavar="FILE",
+            help="With --zookeeper: properties with zookeeper.ssl.* and "
+            "penstock.zookeeper.sasl.jaas.config.",
+        ),
+    ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -158,6 +168,7 @@ def consume(
         "assignment": assignment,
         "offsets_storage": offsets_storage,
         "dual_commit": dual_commit,
+        "zookeeper_config": zookeeper_config and _read_zookeeper_config(zookeeper_config),
     }
     common = {
         "group": group,
@@ -211,6 +222,16 @@ def _open_in_zookeeper(
         )
     except ValueError as error:
         fail(str(error), 2)
+
+
+def _read_zookeeper_config(path: Path) -> dict[str, str]:
+    from penstock.config.properties import read_properties
+    from penstock.config.raw_config import ConfigError
+
+    try:
+        return {name: raw.text for name, raw in read_properties(path).values.items()}
+    except ConfigError as error:
+        fail(f"--zookeeper-config: {error}", 2)
 
 
 @contextmanager

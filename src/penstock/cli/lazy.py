@@ -27,6 +27,7 @@ SUBCOMMANDS = {
     "quota": "penstock.cli.quota_commands",
     "audit": "penstock.cli.audit_commands",
     "cluster": "penstock.cli.cluster_commands",
+    "zookeeper": "penstock.cli.zookeeper_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",
     "table": "penstock.cli.table_commands",

@@ -221,6 +221,8 @@ def _run_cluster(
     given = EMPTY_RAW_CONFIG if config is None else _read(config)
     given = given.overlaid_by(RawConfig.from_mapping(options, where="command line"))
     given = _overlay(given, settings)
+    if zookeeper is None:
+        _refuse_own_zookeeper(given)
     planned = _plan_listeners(given, listen, brokers)
     if is_strict:
         _refuse_without_effect(given)
@@ -240,6 +242,16 @@ def _run_cluster(
     for warning in given.warnings:
         _report(warning)
     return run_cluster(cluster, _report)
+
+
+def _refuse_own_zookeeper(given: RawConfig) -> None:
+    """The ZooKeeper that is started here is plaintext, without logins, on loopback alone."""
+    for name in ("zookeeper.ssl.client.enable", "penstock.zookeeper.sasl.jaas.config"):
+        if name in given.values and given.values[name].text.lower() != "false":
+            raise typer.BadParameter(
+                f"{name} needs a ZooKeeper that has it: name yours with --zookeeper. The one that "
+                "--brokers starts listens on 127.0.0.1 alone, without TLS and logins"
+            )
 
 
 def _plan_listeners(given: RawConfig, listen: str | None, brokers: int) -> "ClusterListeners":

@@ -1,11 +1,11 @@
-"""Reads `sasl.jaas.config` as data: which of three login modules, and its options.
+"""Reads `sasl.jaas.config` as data: which of the known login modules, and its options.
 
 No class is ever loaded from it: other modules are refused by name (CVE-2025-27818), and no error
 shows an option's value.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -22,6 +22,7 @@ LOGIN_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
     }
 )
+DIGEST_LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"  # at ZooKeeper, by DIGEST-MD5
 _TOKEN = re.compile(
     r"\s*(?:"
     r'"(?P<double>(?:[^"\\\n]|\\.)*)"'
@@ -35,7 +36,6 @@ _CLASS = re.compile(r"[A-Za-z0-9_$]+(?:\.[A-Za-z0-9_$]+)+")
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 _FLAGS = frozenset(("required", "requisite", "sufficient", "optional"))
-_EXAMPLE = f'{next(iter(LOGIN_MODULES))} required username="NAME" password="PASSWORD";'
 
 
 class JaasError(ValueError):
@@ -57,19 +57,19 @@ class JaasEntry:
             )
 
 
-def parse_jaas(text: str) -> JaasEntry:
-    """The one entry in the text."""
+def parse_jaas(text: str, *, modules: Collection[str] = LOGIN_MODULES) -> JaasEntry:
+    """The one entry in the text, of one of these login modules."""
     if len(text) > MAX_LENGTH:
         raise JaasError(f"sasl.jaas.config has {len(text)} characters; at most {MAX_LENGTH}")
     tokens = _split(text)
     if len(tokens) < 3 or tokens[-1] != (True, ";"):
-        raise JaasError(f"sasl.jaas.config: write {_EXAMPLE}")
+        example = f'{next(iter(modules))} required username="NAME" password="PASSWORD";'
+        raise JaasError(f"sasl.jaas.config: write {example}")
     (_, module), (_, flag), *rest = tokens[:-1]
-    if module not in LOGIN_MODULES:
+    if module not in modules:
         shown = module[:200] if _CLASS.fullmatch(module) else "its first word"
         raise JaasError(
-            f"sasl.jaas.config: {shown} is not a login module here; "
-            f"there are {', '.join(LOGIN_MODULES)}"
+            f"sasl.jaas.config: {shown} is not a login module here; there are {', '.join(modules)}"
         )
     if flag.lower() not in _FLAGS:
         raise JaasError(f"sasl.jaas.config: behind {module} comes the word `required`")

@@ -1,4 +1,4 @@
-"""Refuses security that is configured and would not be in effect: ACLs, policies, ZooKeeper's.
+"""Refuses security that is configured and would not be in effect: TLS and SASL, ACLs, policies.
 
 Nothing is secured here, and no file is read: keys, certificates and the mechanisms of SASL are
 checked by `security`.
@@ -14,6 +14,7 @@ from penstock.config.cross_checks import ConfigFinding, Values
 from penstock.config.listeners import get_listeners, get_protocol_map
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting
 from penstock.config.setting import Setting
+from penstock.config.zookeeper_security import zookeeper_findings
 
 _PLAINTEXT = "PLAINTEXT"
 _AUTHORIZER = "authorizer.class.name"
@@ -21,9 +22,6 @@ _INTER_BROKER = "security.inter.broker.protocol"
 _FAMILIES = {"SSL": ("ssl.",), "SASL_PLAINTEXT": ("sasl.",), "SASL_SSL": ("ssl.", "sasl.")}
 _SUPER_USERS = "super.users"
 _ANONYMOUS = "User:ANONYMOUS"
-_ZOOKEEPER_TLS = "zookeeper.ssl.client.enable"
-_ZOOKEEPER_TLS_FAMILY = ("zookeeper.ssl.", "zookeeper.clientCnxnSocket")
-_ZOOKEEPER_ACL = "zookeeper.set.acl"
 # Classes that may refuse what a client asks for -> what happens without them.
 _POLICIES = {
     "create.topic.policy.class.name": "clients create any topic",
@@ -51,7 +49,7 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
         *_stray_findings(values, explicit),
         *_repeated_findings(explicit),
         *_authorizer_findings(values),
-        *_zookeeper_findings(values, explicit),
+        *zookeeper_findings(values),
         *_policy_findings(values),
     ]
 
@@ -154,27 +152,6 @@ def _are_brokers_anonymous(values: Values) -> bool:
     name = values["inter.broker.listener.name"]
     protocol = protocols.get(name.upper(), _PLAINTEXT) if name else values[_INTER_BROKER].upper()
     return protocol == _PLAINTEXT and _ANONYMOUS not in parse_super_users(values[_SUPER_USERS])
-
-
-def _zookeeper_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
-    if values[_ZOOKEEPER_ACL]:
-        yield ConfigFinding(
-            _ZOOKEEPER_ACL,
-            "is not in effect: znodes are created without ACLs, and whoever reaches ZooKeeper may "
-            "change them; remove it and let only the brokers reach ZooKeeper",
-        )
-    if not values[_ZOOKEEPER_TLS]:
-        return
-    yield ConfigFinding(
-        _ZOOKEEPER_TLS,
-        "is not in effect: the connection to ZooKeeper would be plaintext; remove it and connect "
-        "through a network that you trust, or through a proxy that adds TLS",
-    )
-    for dependent in sorted(explicit - {_ZOOKEEPER_TLS}):
-        if dependent.startswith(_ZOOKEEPER_TLS_FAMILY):
-            yield ConfigFinding(
-                dependent, f"is not in effect, and {_ZOOKEEPER_TLS} depends on it; remove both"
-            )
 
 
 def _policy_findings(values: Values) -> Iterator[ConfigFinding]:

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple, Self
 
 from penstock.config.check import ValueCheck
+from penstock.config.zookeeper_security import OPEN, ZooKeeperSecurity
 
 DEFAULT_PORT = 2181
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
@@ -31,6 +32,7 @@ class ZooKeeperConfig(NamedTuple):
     chroot: str = ""  # begins with a slash and ends without; empty: the root
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # as requested; the servers bound it
     connection_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # for the first connection
+    security: ZooKeeperSecurity = OPEN
 
     @classmethod
     def parse(
@@ -39,6 +41,7 @@ class ZooKeeperConfig(NamedTuple):
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         connection_timeout_ms: int | None = None,
+        security: ZooKeeperSecurity = OPEN,
     ) -> Self:
         """Raises ValueError for an invalid connect string. The connection timeout defaults to the
         session timeout."""
@@ -51,6 +54,7 @@ class ZooKeeperConfig(NamedTuple):
             chroot=chroot,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms or session_timeout_ms,
+            security=security,
         )
 
 

@@ -108,6 +108,15 @@ class ZooKeeperRefused(MetadataStoreError):
     """ZooKeeper refused for a reason that the embedded store does not have: ACLs, quotas."""
 
 
+class ZooKeeperNotSecure(MetadataStoreError):
+    """The connection to ZooKeeper cannot be as secure as it is configured: its files, or the
+    server's certificate."""
+
+
+class ZooKeeperLoginFailed(MetadataStoreError):
+    """ZooKeeper refuses the login, or cannot prove that it knows the password."""
+
+
 class ZooKeeperMissing(MetadataStoreError):
     """ZooKeeper is not installed, or its server did not start."""
 

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from penstock.config.zookeeper import ZooKeeperConfig
+from penstock.config.zookeeper_security import ZooKeeperSecurity
 from penstock.io.disk import Disk
 from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.interface import MetadataStore, Session
@@ -89,4 +90,5 @@ def find_zookeeper(config: Mapping[str, Any]) -> ZooKeeperConfig | None:
         connect,
         session_timeout_ms=config["zookeeper.session.timeout.ms"],
         connection_timeout_ms=config["zookeeper.connection.timeout.ms"],
+        security=ZooKeeperSecurity.from_settings(config),
     )

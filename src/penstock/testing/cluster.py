@@ -51,6 +51,7 @@ class Cluster:
     namespace, and `cut` drops packets from one broker to another; starting it raises NoNamespaces
     if the machine does not allow that.
     `security`: "tls" or "sasl_ssl", among the brokers too; `client_config` is what clients need.
+    `zookeeper`: the connect string of servers that run already, in place of its own.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Cluster:
         broker_configs: Mapping[int, Mapping[str, object]] | None = None,
         in_namespaces: bool = False,
         security: Security | None = None,
+        zookeeper: str | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
@@ -76,6 +78,7 @@ class Cluster:
         self._local = LocalCluster(
             self._data,
             listeners=[[Listener(protocol, LOOPBACK, 0)]] * brokers,
+            zookeeper=zookeeper,
             zookeepers=zookeepers,
             connect_of=self._connect_of,
             location_of=self._spaces.location if self._spaces else None,
@@ -305,10 +308,12 @@ class Cluster:
     def _connect_of(self, broker_id: int) -> str:
         """A connect string through TCP gates of this broker, so that it can be cut off alone."""
         if broker_id not in self._gates:
-            ports = [int(address.rpartition(":")[2]) for address in self._local.connect.split(",")]
+            servers, _, _ = self._local.connect.partition("/")
+            ports = [int(address.rpartition(":")[2]) for address in servers.split(",")]
             host = LOOPBACK if self._spaces is None else self._spaces.own_host
             self._gates[broker_id] = [TcpGate(port, host=host) for port in ports]
-        return ",".join(gate.address for gate in self._gates[broker_id])
+        _, slash, path = self._local.connect.partition("/")
+        return ",".join(gate.address for gate in self._gates[broker_id]) + slash + path
 
     def _get_spaces(self) -> NetworkSpaces:
         assert self._spaces is not None, "only a cluster in_namespaces has networks to cut"

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from penstock.client.errors import ClientClosed, ZooKeeperUnavailable
 from penstock.client.message import Message
 from penstock.config.zookeeper import ZooKeeperConfig
+from penstock.config.zookeeper_security import OPEN, ZooKeeperSecurity
 from penstock.metadata_store.errors import InvalidPath, ZooKeeperMissing
 from penstock.metadata_store.paths import check_path
 from penstock.model.ids import TopicPartition, check_topic_name
@@ -61,6 +62,7 @@ class ZooKeeperConsumer:
         bootstrap_servers: str | None = None,
         client_id: str = "penstock-zookeeper-consumer",
         config: Mapping[str, Any] | None = None,
+        zookeeper_config: Mapping[str, Any] | None = None,
         delete_group: bool = False,
     ) -> None:
         """Joins the group, and returns when it is registered.
@@ -72,8 +74,9 @@ class ZooKeeperConsumer:
         `offsets_storage` is "kafka", as is the default then. `timeout_s`: iteration ends after this
         long without a message, rebalances not counted. `consumer_id`: instead of one made of host,
         time and a random part. `bootstrap_servers`: instead of the brokers' addresses in ZooKeeper.
-        `config`: librdkafka settings under their own names. `delete_group`: its znodes go when this
-        member does, if it is the last."""
+        `config`: librdkafka settings under their own names. `zookeeper_config`: TLS and login at
+        ZooKeeper, by the brokers' names (`zookeeper.ssl.…`). `delete_group`: its znodes go when
+        this member does, if it is the last."""
         registration = _registration(
             [topics] if isinstance(topics, str) else list(topics or []),
             white_list,
@@ -96,6 +99,7 @@ class ZooKeeperConsumer:
                 zookeeper,
                 session_timeout_ms=_milliseconds("session_timeout_s", session_timeout_s),
                 connection_timeout_ms=_milliseconds("connect_timeout_s", connect_timeout_s),
+                security=_security(zookeeper, zookeeper_config),
             ),
             group=group,
             consumer_id=_consumer_id(group, consumer_id),
@@ -287,6 +291,14 @@ def _check_offsets(storage: str, dual_commit: bool | None) -> None:
         raise ValueError(f"offsets_storage is {storage!r}; it is 'zookeeper' or 'kafka'")
     if dual_commit and storage != "kafka":
         raise ValueError("dual_commit goes with offsets_storage='kafka': it commits to both")
+
+
+def _security(connect: str, settings: Mapping[str, Any] | None) -> ZooKeeperSecurity:
+    if not settings:
+        return OPEN
+    from penstock.config.zookeeper_settings import parse_zookeeper_security
+
+    return parse_zookeeper_security(settings, connect=connect, where="zookeeper_config")
 
 
 def _consumer_id(group: str, given: str | None) -> str:

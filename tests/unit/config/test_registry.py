@@ -12,6 +12,7 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.refused_names import find_refusal
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, find_listener_setting
 from penstock.config.setting import Setting, SettingKind, UpdateMode, Value
+from penstock.config.zookeeper_security import SOURCE_NAMES as ZOOKEEPER_SOURCE_NAMES
 from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
 from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES
 from penstock.coordinators.deferred.config import _SOURCE_NAMES as DEFERRED_SOURCE_NAMES
@@ -117,6 +118,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.audit.topic.replication.factor": 3,
     "penstock.audit.topic.retention.ms": 90 * 86_400_000,
     "penstock.ssl.reload.interval.ms": 10_000,
+    "penstock.zookeeper.sasl.jaas.config": None,
     "penstock.half.check.interval.ms": 30_000,
     "penstock.half.check.max.interval.ms": 960_000,
     "penstock.half.decided.retention.ms": 86_400_000,
@@ -212,6 +214,7 @@ def _names_read() -> set[str]:
         *DEFERRED_SOURCE_NAMES.values(),
         *GROUP_SOURCE_NAMES.values(),
         *TRANSACTION_SOURCE_NAMES.values(),
+        *ZOOKEEPER_SOURCE_NAMES,
     }
     of_topics = {name for topic in INTERNAL_TOPICS.values() for name in topic.values()}
     factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}

@@ -105,24 +105,9 @@ def test_security_settings_that_nothing_active_depends_on_are_accepted(text: str
     assert resolve_broker(parse_properties(text, file="server.properties")).warnings == ()
 
 
-def test_tls_to_zookeeper_is_refused_with_what_it_reads() -> None:
-    problems = _problems(
-        "zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true\n"
-        "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty\n"
-        "zookeeper.ssl.truststore.location=/etc/trust\nssl.truststore.location=/etc/trust"
-    )
-    assert [problem.split(": ")[:2] for problem in problems] == [
-        ["server.properties:2", "zookeeper.ssl.client.enable"],
-        ["server.properties:3", "zookeeper.clientCnxnSocket"],
-        ["server.properties:4", "zookeeper.ssl.truststore.location"],
-    ]
-    assert "would be plaintext; remove it" in problems[0]
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("zookeeper.set.acl", "true"),
         ("create.topic.policy.class.name", "a.B"),
         ("alter.config.policy.class.name", "a.B"),
     ],

@@ -42,6 +42,7 @@ class ClientTls:
     certificate: KeyStoreSource | None = None  # None: the client shows no certificate
     key: KeyStoreSource | None = None  # None: in the same place as the certificate
     key_password: str | None = field(default=None, repr=False)
+    key_password_setting: str = "ssl.key.password"  # noqa: S105 (a name, for errors)
     revoked_location: str | None = None  # a list of revoked certificates in PEM
     verifies_brokers: bool = True
     checks_hosts: bool = True

@@ -80,7 +80,9 @@ def _read_identity(tls: ClientTls) -> tuple[str | None, bool]:
     _require(tls.certificate, "certificate", "".join(certificates))
     is_encrypted = "ENCRYPTED" in keys[0]
     if is_encrypted and tls.key_password is None:
-        raise InvalidClientConfig("ssl.key.password is not set, and the private key is encrypted")
+        raise InvalidClientConfig(
+            f"{tls.key_password_setting} is not set, and the private key is encrypted"
+        )
     return keys[0] + "".join(certificates), is_encrypted
 
 
@@ -172,7 +174,7 @@ def _open_pkcs12(source: KeyStoreSource, content: bytes) -> tuple[list[str], lis
         str(entry.certificate.public_bytes(form.Encoding.PEM).decode())
         for entry in (*own, *store.additional_certs)
     ]
-    if source.setting == "ssl.keystore.location":
+    if source.setting.endswith("ssl.keystore.location"):
         _require(source, "private key", "".join(keys))
     return keys, certificates
 

@@ -53,7 +53,7 @@ def make_context(tls: ClientTls, keys: ClientKeys) -> ssl.SSLContext:
         _set_ciphers(context, tls.ciphers)
     _trust(context, tls, keys)
     if keys.identity_pem is not None:
-        _show(context, keys.identity_pem, keys.key_password)
+        _show(context, keys.identity_pem, keys.key_password, tls.key_password_setting)
     return context
 
 
@@ -88,7 +88,7 @@ def _load(context: ssl.SSLContext, pem: str, setting: str) -> None:
         raise InvalidClientConfig(f"{setting}: a certificate is damaged ({error.reason})") from None
 
 
-def _show(context: ssl.SSLContext, identity_pem: str, password: str | None) -> None:
+def _show(context: ssl.SSLContext, identity_pem: str, password: str | None, setting: str) -> None:
     with private_file(identity_pem) as path:
         try:
             # A password is always given, or OpenSSL would ask on the terminal.
@@ -97,7 +97,7 @@ def _show(context: ssl.SSLContext, identity_pem: str, password: str | None) -> N
             reason = getattr(error, "reason", None) or "not a PEM file"
             raise InvalidClientConfig(
                 "the client's key and certificate cannot be used: they do not match, or "
-                f"ssl.key.password is wrong ({reason})"
+                f"{setting} is wrong ({reason})"
             ) from None
 
 

@@ -117,13 +117,23 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost.set()
-        reason = self._reason if error is None else f"{self._reason} ({error})"
+        reason = self._describe_end(error)
         while self._unanswered:
             self._unanswered.popleft().answered(None)
         if not self.established.done():
             self.established.set_exception(ConnectionError(reason))
         elif not self.established.cancelled():
             self._owner.on_lost(self, reason)
+
+    def _describe_end(self, error: Exception | None) -> str:
+        if error is not None:
+            return f"{self._reason} ({error})"
+        is_plaintext = (
+            self._transport is not None and self._transport.get_extra_info("ssl_object") is None
+        )
+        if self._is_dropped or self.established.done() or not is_plaintext:
+            return self._reason
+        return f"{self._reason}; if that port uses TLS, set zookeeper.ssl.client.enable"
 
     def _take(self, frame: bytes) -> None:
         try:

@@ -24,6 +24,7 @@ from penstock.metadata_store.errors import (
     ZooKeeperRefused,
 )
 from penstock.metadata_store.interface import (
+    ANY_VERSION,
     MAX_REQUEST_BYTES,
     CheckVersion,
     Create,
@@ -38,18 +39,20 @@ from penstock.metadata_store.interface import (
     Value,
     WatchEvent,
 )
+from penstock.metadata_store.zookeeper.znode_access import ZnodeAccess, find_access
 
 try:
     from kazoo.exceptions import EXCEPTIONS
     from kazoo.protocol import serialization as wire
-    from kazoo.security import OPEN_ACL_UNSAFE
+    from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 except ImportError as missing:
     raise ZooKeeperMissing(
         f"to talk to ZooKeeper, kazoo is needed ({missing}); pip install 'penstock[cluster]', or "
         f"leave zookeeper.connect unset for a single node"
     ) from missing
 
-PING, CLOSE, SET_WATCHES = wire.Ping.type, wire.Close.type, 101  # kinds of requests
+# Kinds of requests.
+PING, CLOSE, SET_WATCHES, SASL = wire.Ping.type, wire.Close.type, 101, wire.SASL.type
 EVENT_XID, PING_XID = -1, -2  # in place of a request's number
 
 OK = 0
@@ -132,11 +135,25 @@ def decode_reply(frame: bytes) -> ZooKeeperReply:
     return ZooKeeperReply(header.xid, header.zxid, header.err, frame[start:])
 
 
-class Messages:
-    """Requests of a session whose paths all lie below `chroot`."""
+# The tokens of a login. The first is empty: the server begins.
 
-    def __init__(self, chroot: str) -> None:
+
+def encode_sasl(token: bytes) -> bytes:
+    return bytes(wire.SASL(token).serialize())
+
+
+def decode_sasl(body: bytes) -> bytes:
+    token, _ = wire.SASL.deserialize(body, 0)
+    return bytes(token or b"")
+
+
+class Messages:
+    """Requests of a session whose paths all lie below `chroot`. `sets_acls`: znodes that it creates
+    are its own users' to change (`znode_access`)."""
+
+    def __init__(self, chroot: str, *, sets_acls: bool = False) -> None:
         self._chroot = chroot
+        self._sets_acls = sets_acls
 
     def create(self, operation: Create) -> ZooKeeperRequest[Created]:
         def read(body: bytes) -> Created:
@@ -177,6 +194,11 @@ class Messages:
     def sync(self) -> ZooKeeperRequest[None]:
         return _request(wire.Sync(self._full("/")), lambda body: None, CheckVersion(path="/"))
 
+    def set_acls(self, path: str, *, is_secure: bool) -> ZooKeeperRequest[Stat]:
+        """Of a znode that exists, what it would get if it were created now."""
+        message = wire.SetACL(self._full(path), _acls(path, is_secure=is_secure), ANY_VERSION)
+        return _request(message, lambda body: _read_stat(body), CheckVersion(path=path))
+
     def set_watches(self, last_zxid: int, paths: WatchedPaths) -> Iterator[ZooKeeperRequest[None]]:
         """Fires watches for what changed since `last_zxid`, and re-arms the others."""
         for part in _parts(paths):
@@ -208,7 +230,7 @@ class Messages:
         # "/" is the root itself, unless a sequence number follows the slash.
         is_bare = operation.sequential and operation.path == "/"
         path = self._chroot + "/" if is_bare else self._full(operation.path)
-        return path, operation.data, OPEN_ACL_UNSAFE, flags
+        return path, operation.data, _acls(operation.path, is_secure=self._sets_acls), flags
 
     def _read_multi(self, operations: Sequence[Operation], body: bytes) -> tuple[Result, ...]:
         results = wire.Transaction.deserialize(body, 0)
@@ -239,6 +261,16 @@ class Messages:
         for path in encoded:
             parts += (_I32.pack(len(path)), path)
         return b"".join(parts)
+
+
+def _acls(path: str, *, is_secure: bool) -> list[Any]:
+    match find_access(path) if is_secure else ZnodeAccess.OPEN:
+        case ZnodeAccess.OPEN:
+            return list(OPEN_ACL_UNSAFE)
+        case ZnodeAccess.READABLE:
+            return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+        case ZnodeAccess.SENSITIVE:
+            return list(CREATOR_ALL_ACL)
 
 
 def _request(

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -89,13 +89,22 @@ class ZooKeeperServer:
     """One process of an ensemble. It can be started and stopped repeatedly; its data stays."""
 
     def __init__(
-        self, number: int, *, folder: Path, ensemble: Sequence[ServerPorts], heap_mb: int = HEAP_MB
+        self,
+        number: int,
+        *,
+        folder: Path,
+        ensemble: Sequence[ServerPorts],
+        heap_mb: int = HEAP_MB,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.number = number  # from 1
         self.log_path = folder / "zookeeper.log"
         self._folder = folder
         self._ensemble = ensemble
         self._heap_mb = heap_mb
+        self._settings = dict(settings or {})
+        self._java_options = tuple(java_options)
         self._process: subprocess.Popen[bytes] | None = None
         self._write_files()
 
@@ -130,6 +139,7 @@ class ZooKeeperServer:
         command = [
             java.command,
             *_JAVA_OPTIONS,
+            *self._java_options,
             f"-Xmx{self._heap_mb}m",
             f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
             "-cp",
@@ -195,20 +205,32 @@ class ZooKeeperServer:
             for number, ports in enumerate(self._ensemble, 1):
                 settings[f"server.{number}"] = f"{_HOST}:{ports.quorum}:{ports.election}"
             (data / "myid").write_text(f"{self.number}\n")
+        settings |= self._settings
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self._folder / "zoo.cfg").write_text("".join(lines))
         (self._folder / "log4j2.properties").write_text(_LOG_SETTINGS)
 
 
 class ZooKeeperEnsemble:
-    """An ensemble as a context manager; each of `servers` can be killed separately."""
+    """An ensemble as a context manager; each of `servers` can be killed separately. `settings` and
+    `java_options` are added to those of every server, such as TLS."""
 
-    def __init__(self, folder: str | Path, servers: int = 1, *, heap_mb: int = HEAP_MB) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        servers: int = 1,
+        *,
+        heap_mb: int = HEAP_MB,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
         if not 1 <= servers <= MAX_SERVERS:
             raise ValueError(f"an ensemble has 1 to {MAX_SERVERS} servers, not {servers}")
         self._folder = Path(folder)
         self._count = servers
         self._heap_mb = heap_mb
+        self._settings = settings
+        self._java_options = java_options
         self.servers: list[ZooKeeperServer] = []
 
     @property
@@ -256,10 +278,17 @@ class ZooKeeperEnsemble:
         self.stop()
 
     def _make_servers(self) -> list[ZooKeeperServer]:
-        ports = _find_free_ports(3 * self._count)
+        ports = find_free_ports(3 * self._count)
         ensemble = [ServerPorts(*ports[at : at + 3]) for at in range(0, len(ports), 3)]
         return [
-            ZooKeeperServer(number, folder=folder, ensemble=ensemble, heap_mb=self._heap_mb)
+            ZooKeeperServer(
+                number,
+                folder=folder,
+                ensemble=ensemble,
+                heap_mb=self._heap_mb,
+                settings=self._settings,
+                java_options=self._java_options,
+            )
             for number, folder in enumerate(self.folders, 1)
         ]
 
@@ -311,7 +340,7 @@ def _ask_four_letters(port: int, word: bytes) -> str:
         return ""
 
 
-def _find_free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """All are bound at the same time, so that they differ."""
     held = [socket.socket() for _ in range(count)]
     try:

@@ -71,7 +71,7 @@ class ZooKeeperSession:
         self.state = SessionState.SUSPENDED
         self.failure: BaseException | None = None  # the first; nothing is accepted after it
         self.ended = asyncio.Event()  # expired, closed or failed
-        self._messages = Messages(config.chroot)
+        self._messages = Messages(config.chroot, sets_acls=config.security.sets_acls)
         self._link = SessionLink(config, self, logger=logger)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -144,6 +144,11 @@ class ZooKeeperSession:
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
         check_operations(operations)
         return await self._ask(self._messages.multi(operations))
+
+    async def set_acls(self, path: str, *, is_secure: bool) -> None:
+        """Not of the interface: the embedded store has no ACLs."""
+        check_path(path)
+        await self._ask(self._messages.set_acls(path, is_secure=is_secure))
 
     async def sync(self) -> None:
         await self._ask(self._messages.sync())

@@ -7,15 +7,23 @@ is stalled sends no heartbeat and its session expires, as it should.
 import asyncio
 import math
 import random
+import ssl
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from penstock.config.zookeeper import ZooKeeperAddress, ZooKeeperConfig
 from penstock.logs.event_logger import EventLogger
-from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
+from penstock.metadata_store.errors import (
+    ConnectionLoss,
+    SessionExpired,
+    ZooKeeperLoginFailed,
+    ZooKeeperNotSecure,
+)
 from penstock.metadata_store.interface import NO_SESSION
+from penstock.metadata_store.zookeeper.client_tls import ZooKeeperTlsContexts
 from penstock.metadata_store.zookeeper.connection import Answered, ZooKeeperConnection
 from penstock.metadata_store.zookeeper.heartbeat import attempt_timeout_ms, next_beat, pause_ms
+from penstock.metadata_store.zookeeper.login import log_in
 from penstock.metadata_store.zookeeper.messages import Hello, encode_hello
 
 SHORT_CONNECTION_S = 1.0
@@ -57,6 +65,8 @@ class SessionLink:
         self._connection: ZooKeeperConnection | None = None
         self._connections = 0
         self._last_failure = ""
+        tls = config.security.tls
+        self._tls = None if tls is None else ZooKeeperTlsContexts(tls)
         self._task: asyncio.Task[None] | None = None
         self.session_id = NO_SESSION
         self.password = _NEW_PASSWORD  # allows reconnecting to the session
@@ -65,7 +75,8 @@ class SessionLink:
         self._confirmed_ms = -math.inf  # by earlier connections
 
     async def open(self) -> None:
-        """Returns once there is a session; ConnectionLoss on timeout."""
+        """Returns once there is a session; ConnectionLoss on timeout. What a retry would not change
+        is raised at once: ZooKeeperNotSecure, ZooKeeperLoginFailed."""
         try:
             async with asyncio.timeout(self._config.connection_timeout_ms / 1000):
                 await self._connect()
@@ -178,22 +189,42 @@ class SessionLink:
         self._next_server = (self._next_server + 1) % len(self._servers)
         limit_ms = attempt_timeout_ms(self.session_timeout_ms, servers=len(self._servers))
         connection: ZooKeeperConnection | None = None
+        hello: Hello | None = None  # once the session can be used on this connection
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 connection = await self._dial(server)
-                hello = await connection.established
-        except (OSError, TimeoutError) as error:
-            self._last_failure = f"{server}: {error or 'no answer in time'}"
+                hello = await self._begin(connection)
+        except (OSError, TimeoutError, ZooKeeperNotSecure, ZooKeeperLoginFailed) as error:
+            self._note_failure(server, error)
             return False
         finally:
-            if connection is not None and not _is_established(connection):
+            if connection is not None and hello is None:
                 connection.drop("no session was established")
-        if hello.timeout_ms <= 0:
-            connection.drop("the session has expired")
-            raise SessionExpired(self.session_id)
         if not connection.lost.is_set():
             self._adopt(server, connection, hello)
         return self._connection is connection
+
+    async def _begin(self, connection: ZooKeeperConnection) -> Hello:
+        hello = await connection.established
+        if hello.timeout_ms <= 0:
+            connection.drop("the session has expired")
+            raise SessionExpired(self.session_id)
+        if self._config.security.login is not None:
+            await log_in(connection, self._config.security.login)
+        return hello
+
+    def _note_failure(self, server: ZooKeeperAddress, error: Exception) -> None:
+        """Raises what a retry would not change, unless there was a connection before: then the
+        server may be mended while the session lasts."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            error = ZooKeeperNotSecure(_describe_certificate(error))
+        failure = f"{server}: {error or 'no answer in time'}"
+        if isinstance(error, ZooKeeperNotSecure | ZooKeeperLoginFailed):
+            if not self._connections:
+                raise type(error)(failure)
+            if failure != self._last_failure:
+                self._logger.warning("session_refused", f"{failure}; trying again")
+        self._last_failure = failure
 
     async def _dial(self, server: ZooKeeperAddress) -> ZooKeeperConnection:
         hello = encode_hello(
@@ -202,9 +233,14 @@ class SessionLink:
             timeout_ms=self._config.session_timeout_ms,
             last_zxid=self.last_zxid,
         )
+        context = None if self._tls is None else await self._tls.get()
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: ZooKeeperConnection(self, hello), server.host, server.port
+            lambda: ZooKeeperConnection(self, hello),
+            server.host,
+            server.port,
+            ssl=context,
+            server_hostname=None if context is None else server.host,
         )
         return connection
 
@@ -240,9 +276,11 @@ class SessionLink:
         self._owner.on_suspended(reason)
 
 
-def _is_established(connection: ZooKeeperConnection) -> bool:
-    established = connection.established
-    return established.done() and not established.cancelled() and established.exception() is None
+def _describe_certificate(error: ssl.SSLCertVerificationError) -> str:
+    return (
+        f"ZooKeeper's certificate is not accepted ({error.verify_message}): correct it, or "
+        "zookeeper.ssl.truststore.location, or the host in zookeeper.connect"
+    )
 
 
 async def _pause(rounds: int) -> None:

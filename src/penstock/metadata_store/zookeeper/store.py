@@ -12,6 +12,7 @@ from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.metadata_store.errors import NodeExists
 from penstock.metadata_store.zookeeper.session import ZooKeeperSession
+from penstock.metadata_store.zookeeper.znode_access import CONSUMERS
 from penstock.model.histogram import DurationHistogram
 
 
@@ -28,9 +29,12 @@ class ZooKeeperMetadataStore:
 
     @classmethod
     async def open(cls, config: ZooKeeperConfig, *, logger: EventLogger = NO_LOGGER) -> Self:
-        """Creates the chroot if it is missing; ConnectionLoss."""
+        """Creates the chroot if it is missing, and what strangers could not create once znodes have
+        ACLs. ConnectionLoss, ZooKeeperNotSecure, ZooKeeperLoginFailed."""
         if config.chroot:
-            await _ensure_chroot(config)
+            await _ensure_path(config._replace(chroot=""), config.chroot)
+        if config.security.sets_acls:
+            await _ensure_path(config, CONSUMERS)
         return cls(config, logger=logger)
 
     async def open_session(self) -> ZooKeeperSession:
@@ -61,15 +65,16 @@ class ZooKeeperMetadataStore:
             self._failed.set_exception(session.failure)
 
 
-async def _ensure_chroot(config: ZooKeeperConfig) -> None:
-    """Create the chroot in a separate session without chroot."""
-    session = ZooKeeperSession(config._replace(chroot=""), logger=NO_LOGGER)
+async def _ensure_path(config: ZooKeeperConfig, wanted: str) -> None:
+    """Create a znode and its parents in a session of its own."""
+    session = ZooKeeperSession(config, logger=NO_LOGGER)
     await session.open()
     try:
         path = ""
-        for name in config.chroot[1:].split("/"):
+        for name in wanted[1:].split("/"):
             path += f"/{name}"
-            with suppress(NodeExists):
-                await session.create(path)
+            if await session.exists(path) is None:
+                with suppress(NodeExists):
+                    await session.create(path)
     finally:
         await session.close()
