@@ -1,5 +1,7 @@
 """A ZooKeeper with TLS, SASL and ACLs for tests: real servers, certificates made on the spot."""
 
+import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble, find_fre
 from penstock.testing.certificates import CertificateAuthority, CertificateFiles
 
 USER, PASSWORD = "broker", 'of "brokers", and \\ more'
+_WARM_UP_S = 120.0
 _SERVER = "org.apache.zookeeper.server"
 
 
@@ -65,9 +68,21 @@ def secured_zookeeper(folder: Path) -> Iterator[SecuredZooKeeper]:
             f"-Djava.security.auth.login.config={jaas}",
         ),
     ) as ensemble:
+        _warm_up(secure_port, broker)
         yield SecuredZooKeeper(
             ensemble, ensemble.connect, f"127.0.0.1:{secure_port}", authority, broker
         )
+
+
+def _warm_up(port: int, client: CertificateFiles) -> None:
+    """Java's first handshake loads classes for seconds on a busy machine, and sessions give up."""
+    context = ssl.create_default_context(cafile=str(client.authority))
+    context.load_cert_chain(client.pem_keystore)
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=_WARM_UP_S) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1"),
+    ):
+        pass
 
 
 def _settings(secure_port: int, server: CertificateFiles) -> Mapping[str, str]:

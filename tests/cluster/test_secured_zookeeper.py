@@ -32,6 +32,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredZooKeep
         yield zookeeper
 
 
+_PATIENT = {"zookeeper.connection.timeout.ms": "60000"}  # with a busy machine
+
+
 def cluster_on(
     secured: SecuredZooKeeper,
     path: str,
@@ -39,7 +42,7 @@ def cluster_on(
     brokers: int = 1,
     changes: Mapping[str, str] | None = None,
 ) -> Cluster:
-    settings = secured.settings() | {"zookeeper.set.acl": "true"} | dict(changes or {})
+    settings = secured.settings() | _PATIENT | {"zookeeper.set.acl": "true"} | dict(changes or {})
     connect = settings.pop("zookeeper.connect") + path
     return Cluster(brokers=brokers, config=settings, zookeeper=connect)
 

@@ -18,7 +18,7 @@ from tests.secured_zookeeper import (
     secured_zookeeper,
 )
 from tests.unit.metadata_store.backends import States
-from tests.unit.metadata_store.proxy import Proxy
+from tests.unit.metadata_store.proxy import Proxy, serving
 from tests.zookeeper import kazoo_client, skip_without_zookeeper
 
 from penstock.config.zookeeper import ZooKeeperConfig
@@ -40,7 +40,7 @@ from penstock.testing.certificates import CertificateAuthority
 pytestmark = pytest.mark.xdist_group("secured-zookeeper")
 
 _JAAS = "penstock.zookeeper.sasl.jaas.config"
-_SHORT_MS = 400  # for a start that fails
+_SHORT_MS = 400  # for a start that nothing but the time ends
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredZooKeep
 
 
 def config_of(
-    settings: dict[str, str], *, chroot: str = "", wait_ms: int = 20_000
+    settings: dict[str, str], *, chroot: str = "", wait_ms: int = 60_000
 ) -> ZooKeeperConfig:
     others = dict(settings)
     connect = others.pop("zookeeper.connect")
@@ -77,9 +77,9 @@ async def open_and_close(config: ZooKeeperConfig) -> None:
         pass
 
 
-def refusal(settings: dict[str, str]) -> MetadataStoreError:
+def refusal(settings: dict[str, str], *, wait_ms: int = 60_000) -> MetadataStoreError:
     with pytest.raises(MetadataStoreError) as refused:
-        asyncio.run(open_and_close(config_of(settings, wait_ms=_SHORT_MS)))
+        asyncio.run(open_and_close(config_of(settings, wait_ms=wait_ms)))
     return refused.value
 
 
@@ -215,11 +215,11 @@ def test_a_zookeeper_by_another_name_is_refused(secured: SecuredZooKeeper) -> No
 def test_a_client_without_a_certificate_is_refused(secured: SecuredZooKeeper) -> None:
     settings = secured.settings()
     del settings["zookeeper.ssl.keystore.location"]
-    assert isinstance(refusal(settings), ConnectionLoss)
+    assert isinstance(refusal(settings, wait_ms=_SHORT_MS), ConnectionLoss)
 
 
 def test_plaintext_to_a_port_with_tls_says_what_to_set(secured: SecuredZooKeeper) -> None:
-    error = refusal({"zookeeper.connect": secured.tls})
+    error = refusal({"zookeeper.connect": secured.tls}, wait_ms=5 * _SHORT_MS)
     assert isinstance(error, ConnectionLoss)
     assert "set zookeeper.ssl.client.enable" in str(error)
 
@@ -289,3 +289,17 @@ def test_znodes_of_a_cluster_are_secured_and_opened_again(secured: SecuredZooKee
                 await session.get("/controller")  # nothing is created
 
     asyncio.run(change())
+
+
+def test_a_server_that_says_nothing_is_named_with_why() -> None:
+    async def open_on_silence() -> str:
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+
+        async with serving(say_nothing) as address:
+            silent = config_of({"zookeeper.connect": address}, wait_ms=5 * _SHORT_MS)
+            with pytest.raises(ConnectionLoss) as refused:
+                await open_and_close(silent._replace(session_timeout_ms=_SHORT_MS))
+            return str(refused.value)
+
+    assert "no answer in time" in asyncio.run(open_on_silence())

@@ -218,7 +218,7 @@ class SessionLink:
         server may be mended while the session lasts."""
         if isinstance(error, ssl.SSLCertVerificationError):
             error = ZooKeeperNotSecure(_describe_certificate(error))
-        failure = f"{server}: {error or 'no answer in time'}"
+        failure = f"{server}: {str(error) or 'no answer in time'}"
         if isinstance(error, ZooKeeperNotSecure | ZooKeeperLoginFailed):
             if not self._connections:
                 raise type(error)(failure)
