@@ -67,7 +67,7 @@ class Prepared(Protocol):
 class Kafka:
     def __init__(self, jars: KafkaJars, settings: Mapping[str, str] | None = None) -> None:
         self._jars = jars
-        self._settings = settings or {}
+        self._settings = dict(settings or {})
 
     def prepare(self, directory: Path, port: int) -> list[str]:
         """Writes its settings, formats its directory, and returns the start command."""

@@ -1,0 +1,1 @@
+"""TLS against plaintext against Kafka with TLS, in the same run."""
