@@ -71,12 +71,17 @@ def _dependent_findings(secured: dict[str, str], explicit: Set[str]) -> Iterator
             for listener, protocol in secured.items()
             if setting.name.startswith(_FAMILIES[protocol]) and _is_read_by(listener, name)
         ]
-        if dependents and not setting.active and setting.name not in _JAVA_ONLY:
+        if dependents and not setting.active and not _is_harmless(setting.name):
             yield ConfigFinding(
                 name,
                 f"is not in effect, and listener {', '.join(dependents)} depends on it; remove it "
                 "together with that listener",
             )
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether nobody gets in because it is not read. Kerberos itself is refused as a mechanism."""
+    return name in _JAVA_ONLY or name.startswith("sasl.kerberos.")
 
 
 def _is_read_by(listener: str, name: str) -> bool:

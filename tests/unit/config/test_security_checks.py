@@ -84,6 +84,17 @@ def test_an_engine_of_java_refuses_the_listener_that_would_use_it() -> None:
     assert "ssl.engine.factory.class: is not in effect, and listener OUT depends on it" in problem
 
 
+def test_settings_of_kerberos_do_no_harm_to_a_listener_without_it() -> None:
+    """librdkafka's 0081 sets one of them on a broker with SCRAM."""
+    text = (
+        "listeners=SASL_SSL://:1\nsecurity.inter.broker.protocol=SASL_SSL\n"
+        "sasl.enabled.mechanisms=SCRAM-SHA-512\nsasl.mechanism.inter.broker.protocol=SCRAM-SHA-512\n"
+        "sasl.kerberos.min.time.before.relogin=58000"
+    )
+    config = resolve_broker(parse_properties(text, file="server.properties"))
+    assert config["sasl.kerberos.min.time.before.relogin"] == 58_000
+
+
 @pytest.mark.parametrize(
     "text",
     [
