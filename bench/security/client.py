@@ -77,7 +77,7 @@ def shake_hands(address: str, *, count: int, authority: str, **_: Any) -> float:
     context = ssl.create_default_context(cafile=authority)
     host, _, port = address.rpartition(":")
 
-    def connect(_: int) -> None:
+    def connect(_number: int) -> None:
         with (
             socket.create_connection((host, int(port)), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname=host),
@@ -91,10 +91,10 @@ def shake_hands(address: str, *, count: int, authority: str, **_: Any) -> float:
 
 
 def _security(address: str, *, authority: str | None = None, **_: Any) -> dict[str, Any]:
-    plaintext = {"bootstrap.servers": address}
+    plaintext: dict[str, Any] = {"bootstrap.servers": address}
     if authority is None:
         return plaintext
-    return {**plaintext, "security.protocol": "SSL", "ssl.ca.location": authority}
+    return plaintext | {"security.protocol": "SSL", "ssl.ca.location": authority}
 
 
 _WORKS: dict[str, Callable[..., float]] = {

@@ -4,6 +4,7 @@ count.
 After a fault every broker runs and every replica is in sync.
 """
 
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -86,6 +87,27 @@ def restart_all(cluster: Cluster, topic: str) -> str:
     return "every process is another"
 
 
+def rotate_certificates(cluster: Cluster, topic: str) -> str:
+    """Of all brokers at once, while everybody is connected. Only with the security "mtls_scram"."""
+    before = _served_certificates(cluster)
+    cluster.renew_certificates()
+    after = cluster.wait(
+        lambda: _served_certificates(cluster), lambda served: not set(served) & set(before)
+    )
+    assert len(set(after)) == 1
+    return f"{len(after)} listeners show another certificate"
+
+
+def _served_certificates(cluster: Cluster) -> list[str]:
+    """In PEM, of both listeners of each broker. The brokers' sends it before it asks for one."""
+    served = []
+    for broker in BROKERS:
+        for listener in ("CLIENTS", "BROKERS"):
+            host, _, port = cluster.address(broker, listener).rpartition(":")
+            served.append(ssl.get_server_certificate((host, int(port)), timeout=30))
+    return served
+
+
 class Fault(NamedTuple):
     name: str
     do: Callable[[Cluster, str], str]  # returns the evidence
@@ -100,3 +122,4 @@ FAULTS = (
     Fault("cut the leader from ZooKeeper", cut_from_zookeeper),
     Fault("restart all, one by one", restart_all),
 )
+ROTATION = Fault("rotate the certificates", rotate_certificates)

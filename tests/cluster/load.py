@@ -30,7 +30,12 @@ class Load:
     def __init__(self, cluster: Cluster, topic: str, *, rate: int = 150) -> None:
         self.topic = topic
         self.committed: dict[int, int] = {}  # partition -> the last offset whose commit succeeded
-        self._servers = cluster.bootstrap_servers
+        self._clients: dict[str, Any] = {
+            **cluster.client_config,
+            "log_level": 0,
+            "error_cb": self._note_disconnect,
+        }
+        self.disconnects: list[str] = []  # what the clients have heard of their connections
         self._pause_s = 1 / rate
         self._acknowledged: list[tuple[float, int]] = []  # time and number of each
         self._failed: list[str] = []
@@ -38,12 +43,11 @@ class Load:
         self._stop = threading.Event()
         self._producer = Producer(
             {
-                "bootstrap.servers": self._servers,
+                **self._clients,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
                 "delivery.timeout.ms": 120_000,
-                "log_level": 0,
             }
         )
         # Daemons: a test that fails before `stop` must not keep the run from ending.
@@ -73,6 +77,9 @@ class Load:
             self._acknowledged.append((time.monotonic(), number))
         else:
             self._failed.append(f"{number}: {error}")
+
+    def _note_disconnect(self, error: Any) -> None:
+        self.disconnects.append(str(error))
 
     @property
     def acknowledged(self) -> list[int]:
@@ -119,12 +126,11 @@ class Load:
     def _read(self) -> None:
         consumer = Consumer(
             {
-                "bootstrap.servers": self._servers,
+                **self._clients,
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": 10_000,
-                "log_level": 0,
             }
         )
         consumer.subscribe([self.topic])
@@ -175,7 +181,7 @@ class Load:
             assert passed <= self._read_by_group, f"partition {partition}: the group missed some"
 
     def read_all(self) -> dict[int, list[int]]:
-        reader = Consumer({"bootstrap.servers": self._servers, "group.id": "check", "log_level": 0})
+        reader = Consumer({**self._clients, "group.id": "check"})
         values: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         ends = {}
         for number in range(PARTITIONS):
@@ -196,7 +202,7 @@ class Load:
         return values
 
     def _read_committed(self) -> dict[int, int]:
-        reader = Consumer({"bootstrap.servers": self._servers, "group.id": GROUP, "log_level": 0})
+        reader = Consumer({**self._clients, "group.id": GROUP})
         places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         answers = _ask_coordinator(lambda: reader.committed(places, timeout=_TIMEOUT_S))
         reader.close()

@@ -70,6 +70,13 @@ class LocalCluster:
         once they have started."""
         return ",".join(self._addresses[broker_id] for broker_id in sorted(self._addresses))
 
+    def find_address(self, broker_id: int, listener: str) -> str | None:
+        """HOST:PORT of one of its listeners by name, once it has started."""
+        for own in self._listeners[broker_id]:
+            if own.name == listener:
+                return f"{own.host}:{own.port}"
+        return None
+
     @property
     def connect(self) -> str:
         """ZooKeeper's connect string, once started."""

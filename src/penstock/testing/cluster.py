@@ -24,7 +24,7 @@ from penstock.server.local_cluster import LocalCluster
 from penstock.testing.admin_calls import new_topic, run_apart
 from penstock.testing.default_config import read_default_config
 from penstock.testing.network_spaces import NetworkSpaces
-from penstock.testing.security_kit import Security, SecurityKit
+from penstock.testing.security_kit import ClusterSecurity, SecurityKit
 from penstock.testing.tcp_gate import TcpGate
 
 LOOPBACK = "127.0.0.1"
@@ -50,7 +50,8 @@ class Cluster:
     brokers, and `broker_configs` to one each. With `in_namespaces` each broker has a network
     namespace, and `cut` drops packets from one broker to another; starting it raises NoNamespaces
     if the machine does not allow that.
-    `security`: "tls" or "sasl_ssl", among the brokers too; `client_config` is what clients need.
+    `security`: "tls" or "sasl_ssl", among the brokers too, or "mtls_scram": certificates among the
+    brokers, SCRAM for clients. `client_config` is what clients need.
     `zookeeper`: the connect string of servers that run already, in place of its own.
     """
 
@@ -63,7 +64,7 @@ class Cluster:
         config: Mapping[str, object] | None = None,
         broker_configs: Mapping[int, Mapping[str, object]] | None = None,
         in_namespaces: bool = False,
-        security: Security | None = None,
+        security: ClusterSecurity | None = None,
         zookeeper: str | None = None,
     ) -> None:
         if brokers < 1:
@@ -72,12 +73,12 @@ class Cluster:
         self._gates: dict[int, list[TcpGate]] = {}  # per broker: one to each ZooKeeper server
         self._spaces = NetworkSpaces(brokers) if in_namespaces else None
         self._security = self._make_security(security, brokers)
-        protocol = self._security.protocol if self._security else "PLAINTEXT"
+        protocols = self._security.listeners if self._security else {"PLAINTEXT": "PLAINTEXT"}
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
         self._local = LocalCluster(
             self._data,
-            listeners=[[Listener(protocol, LOOPBACK, 0)]] * brokers,
+            listeners=[[Listener(name, LOOPBACK, 0) for name in protocols]] * brokers,
             zookeeper=zookeeper,
             zookeepers=zookeepers,
             connect_of=self._connect_of,
@@ -187,6 +188,13 @@ class Cluster:
         """HOST:PORT of every broker, for any Kafka client."""
         return self._local.bootstrap_servers
 
+    def address(self, broker_id: int, listener: str) -> str:
+        """HOST:PORT of a listener by its name, such as BROKERS of "mtls_scram"."""
+        address = self._local.find_address(broker_id, listener)
+        if address is None:
+            raise ValueError(f"brokers of this cluster have no listener {listener!r}")
+        return address
+
     @property
     def client_config(self) -> dict[str, str]:
         """What a client needs, by librdkafka's names; with secrets, if there is security."""
@@ -200,6 +208,13 @@ class Cluster:
         if self._security is None:
             raise ValueError("this cluster has no security: clients need only bootstrap_servers")
         return self._security.write_client_config(self.bootstrap_servers)
+
+    def renew_certificates(self) -> None:
+        """Replace the brokers' key and certificate, by which running brokers replace theirs within
+        `penstock.ssl.reload.interval.ms`. Only with `security`."""
+        if self._security is None:
+            raise ValueError("this cluster has no security, and no certificates")
+        self._security.renew()
 
     @property
     def zookeeper(self) -> str:
@@ -287,7 +302,7 @@ class Cluster:
             raise KeyError(f"the cluster has no partition {partition} of topic {topic!r}")
         return state
 
-    def _make_security(self, security: Security | None, brokers: int) -> SecurityKit | None:
+    def _make_security(self, security: ClusterSecurity | None, brokers: int) -> SecurityKit | None:
         if security is None:
             return None
         spaces, ids = self._spaces, range(1, brokers + 1)
