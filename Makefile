@@ -88,6 +88,7 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.validation
 	$(BIN)/python -m bench.request_limits
 	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.security
 	$(BIN)/python -m bench.groups
 	$(BIN)/python -m bench.transactions
 	$(BIN)/python -m bench.cluster

@@ -72,7 +72,7 @@ def consume(address: str, *, topic: str, records: int, partitions: int, **rest: 
     return seconds
 
 
-def shake_hands(address: str, *, count: int, authority: str, **_: Any) -> float:
+def shake_hands(address: str, *, count: int, authority: str, **rest: Any) -> float:
     """Connects, shakes hands in full and leaves."""
     context = ssl.create_default_context(cafile=authority)
     host, _, port = address.rpartition(":")

@@ -48,7 +48,7 @@ class Proxy:
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+        self.target = (host, int(port))  # of new connections
         self._is_cut = False
         self._flows = asyncio.Event()
         self._answers_flow = asyncio.Event()
@@ -101,7 +101,7 @@ class Proxy:
             return
         self._accepted.set()
         try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
+            far_reader, far_writer = await asyncio.open_connection(*self.target)
         except OSError:
             return
         self._writers |= {writer, far_writer}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.zookeeper import kazoo_client, skip_without_zookeeper
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.config.zookeeper_settings import parse_zookeeper_security
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import (
     ConnectionLoss,
     MetadataStoreError,
@@ -166,6 +168,49 @@ def test_a_session_logs_in_again_on_every_connection(secured: SecuredZooKeeper) 
                 assert session.id == number
 
     asyncio.run(reconnect())
+
+
+def test_an_impostor_is_logged_once_and_the_session_goes_on(
+    secured: SecuredZooKeeper, tmp_path: Path
+) -> None:
+    """Somebody else answers at ZooKeeper's address: nothing is sent to him."""
+    impostor = CertificateAuthority().issue("impostor").write(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(impostor.pem_keystore)
+    events: list[str] = []
+    refused = asyncio.Event()
+
+    def emit(level: int, event: str, message: str, fields: object) -> None:
+        events.append(event)
+        if event == "session_refused":
+            refused.set()
+
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read())
+        writer.close()
+
+    async def meet_impostor() -> None:
+        server = await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context)
+        async with Proxy(secured.tls) as proxy, server:
+            through = config_of(secured.settings() | {"zookeeper.connect": proxy.address})
+            store = await ZooKeeperMetadataStore.open(through, logger=EventLogger(emit))
+            session = await store.open_session()
+            states, number, target = States(session), session.id, proxy.target
+            proxy.cut()
+            await states.wait_for(SessionState.SUSPENDED)
+            proxy.target = server.sockets[0].getsockname()[:2]
+            proxy.mend()
+            await refused.wait()
+            proxy.target = target
+            await states.wait_for(SessionState.CONNECTED)
+            assert session.id == number
+            await store.close()
+
+    asyncio.run(asyncio.wait_for(meet_impostor(), 60))
+    assert events == ["session_disconnected", "session_refused", "session_reconnected"]
+    assert b"".join(heard) == b""
 
 
 # Who does not get in.
