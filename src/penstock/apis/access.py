@@ -29,7 +29,13 @@ _OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = MappingProxyType(
             AclOperation.DESCRIBE_CONFIGS,
             AclOperation.ALTER_CONFIGS,
         ),
-        ResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE),
+        ResourceType.GROUP: (
+            AclOperation.READ,
+            AclOperation.DELETE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,  # groups have settings since KIP-848
+            AclOperation.ALTER_CONFIGS,
+        ),
         ResourceType.CLUSTER: (
             AclOperation.CREATE,
             AclOperation.ALTER,
