@@ -197,13 +197,18 @@ class ReceiveBuffer:
     def _receive_own(self, sock: socket.socket | TlsSocket) -> int:
         assert self._buffer is not None
         end, stop = self._end, self.capacity
+        left = 0
         if self._need:
             # A large frame is read to its end and no further: the next one starts at the front.
             # One that is complete, but was put back, leaves room for the next only.
             left = self._start + self._need - end
             if left >= STEP_BYTES or (left > 0 and self._memory.uses_reserve(self)):
                 stop = min(stop, end + left)
-        count = sock.recv_into(self._buffer[end:stop])
+        room = self._buffer[end:stop]
+        if left > 0 and isinstance(sock, TlsSocket):
+            count = sock.recv_rest(room)
+        else:
+            count = sock.recv_into(room)
         self._reads += 1
         if self._is_spare:
             self._memory.use_spare(self)

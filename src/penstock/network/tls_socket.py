@@ -12,6 +12,7 @@ from contextlib import suppress
 from penstock.network.buffers import Buffer
 
 RECORD_BYTES = 16 * 1024  # the most that one TLS record carries
+READ_BYTES = 16 * RECORD_BYTES  # at once, so that other connections have their turn
 # Records of one `sendmsg`: more would be copied again if the socket is full.
 JOINED_BYTES = 8 * RECORD_BYTES
 
@@ -38,17 +39,27 @@ class TlsSocket:
 
     def recv_into(self, buffer: memoryview, count: int = 0) -> int:
         """As many full records as arrived and fit; BlockingIOError if there is nothing."""
-        size = count or len(buffer)
-        total = 0
+        return self._receive(buffer[:count] if count else buffer, RECORD_BYTES)
+
+    def recv_rest(self, buffer: memoryview) -> int:
+        """Of a frame that goes on: also short records, of which librdkafka writes one for each
+        message."""
+        return self._receive(buffer, 1)
+
+    def _receive(self, buffer: memoryview, least: int) -> int:
+        """Until a record has fewer bytes than `least`: it was the last one, or with 0 bytes the
+        end of the stream. Stops between records, so that none is left in OpenSSL unless the buffer
+        is full."""
+        size, total = len(buffer), 0
         while total < size:
             try:
-                received = self._sock.recv_into(buffer[total:size])
+                received = self._sock.recv_into(buffer[total:])
             except ssl.SSLWantReadError:
                 if total:
                     break
                 raise BlockingIOError from None
             total += received
-            if received < RECORD_BYTES:  # the last one; or the end of the stream, if it is 0
+            if received < least or total >= READ_BYTES:
                 break
         return total
 

@@ -18,7 +18,7 @@ from penstock.model.slices import FileRun, FileSlice
 from penstock.network.handshake import ListenerTls
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
-from penstock.network.tls_socket import TlsSocket
+from penstock.network.tls_socket import READ_BYTES, RECORD_BYTES, TlsSocket
 from penstock.testing.certificates import CertificateAuthority
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -357,22 +357,70 @@ def test_handshakes_count_against_the_connections_of_an_address(
     )
 
 
-def test_sending_to_a_client_that_has_left_is_a_broken_pipe(
-    tmp_path: Path, authority: CertificateAuthority
-) -> None:
-    """As of a plain socket, which is no warning; killed clients leave without close_notify."""
+def connected_pair(
+    folder: Path, authority: CertificateAuthority
+) -> tuple[TlsSocket, ssl.SSLSocket]:
+    """Ours, not blocking, and a client's, after the handshake."""
     ours, theirs = socket.socketpair()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(authority.issue("broker").write(tmp_path).pem_keystore)
+    context.load_cert_chain(authority.issue("broker").write(folder).pem_keystore)
     with ThreadPoolExecutor() as pool:
         handshake = pool.submit(
             trusting(authority).wrap_socket, theirs, server_hostname="localhost"
         )
-        sock = TlsSocket(context.wrap_socket(ours, server_side=True))
-        socket.socket(fileno=handshake.result().detach()).close()
+        secured = context.wrap_socket(ours, server_side=True)
+        client = handshake.result()
+    secured.setblocking(False)
+    return TlsSocket(secured), client
+
+
+def test_sending_to_a_client_that_has_left_is_a_broken_pipe(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
+    """As of a plain socket, which is no warning; killed clients leave without close_notify."""
+    sock, client = connected_pair(tmp_path, authority)
+    socket.socket(fileno=client.detach()).close()
     assert sock.recv_into(memoryview(bytearray(10))) == 0
     with closing(sock), pytest.raises(BrokenPipeError):
         sock.send(b"late")
+
+
+def test_the_rest_of_a_frame_is_read_at_once_also_from_short_records(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
+    """librdkafka writes a record for each message: a pass of the event loop for each of them
+    takes longer than to decrypt it."""
+    sock, client = connected_pair(tmp_path, authority)
+    buffer = memoryview(bytearray(1 << 20))
+    with closing(sock), client:
+        for number in range(50):
+            client.sendall(bytes([number]) * 1000)
+        assert sock.recv_into(buffer) == 1000
+        assert sock.recv_rest(buffer) == 49_000
+        assert buffer[48_999] == 49
+        with pytest.raises(BlockingIOError):
+            sock.recv_rest(buffer)
+        # A buffer that is full leaves the rest of a record, which the connection asks for.
+        client.sendall(bytes(1000))
+        assert sock.recv_rest(buffer[:600]) == 600
+        assert sock.has_decrypted()
+        assert sock.recv_rest(buffer) == 400
+
+
+def test_other_connections_have_their_turn_between_reads(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
+    sock, client = connected_pair(tmp_path, authority)
+    buffer, sent = memoryview(bytearray(1 << 20)), 40 * RECORD_BYTES
+    with closing(sock), client, ThreadPoolExecutor() as pool:
+        sending = pool.submit(client.sendall, bytes(sent))
+        counts: list[int] = []
+        while sum(counts) < sent:
+            with suppress(BlockingIOError):
+                counts.append(sock.recv_rest(buffer))
+                assert not sock.has_decrypted()
+        sending.result()
+    assert max(counts) <= READ_BYTES
 
 
 def test_bytes_that_are_no_records_close_the_connection_only(
