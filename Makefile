@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+COMPILED := $(CURDIR)/build/compiled
 WORKERS ?= 6
 # Not compiled on installation: most modules of PySpark, pandas and numba are never imported.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -12,7 +13,7 @@ PYSPARK = import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java up compiled compiled-build quick test verify lint format bench outside chaos soak docs clean
+.PHONY: help demo java up compiled compiled-build quick test verify verify-compiled lint format bench outside chaos soak docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,8 +33,8 @@ java: $(STAMP) ## Java for Spark: found, or installed with apt, or explained
 demo: java ## the main job, start to end: broker, events, pipeline on Spark, checked (needs Java)
 	$(BIN)/python examples/clickstream/demo.py
 
-up: $(STAMP) ## a single broker in the foreground, on 127.0.0.1:9092
-	$(BIN)/penstock up
+up: compiled-build ## a single broker in the foreground, on 127.0.0.1:9092
+	PYTHONPATH=$(COMPILED) $(BIN)/penstock up
 
 lint: $(STAMP) ## format, lint, types, imports
 	$(BIN)/ruff format --check src tests bench examples tools
@@ -48,8 +49,8 @@ format: $(STAMP) ## rewrite the sources in the house format
 compiled: $(STAMP)
 	@$(BIN)/pytest --collect-only -q > /dev/null || true # what is wrong the tests will tell
 
-compiled-build: $(STAMP) ## build/compiled: a copy of src with the listed modules compiled (needs a C compiler)
-	$(BIN)/python tools/compile_modules.py build/compiled
+compiled-build: $(STAMP) ## build/compiled: a copy of src with the listed modules compiled, if there is a C compiler
+	@$(BIN)/python tools/compile_modules.py $(COMPILED) --or-plain
 
 quick: export PYTHONHASHSEED = 0
 quick: lint java ## lint, unit tests, 20 simulation seeds, one librdkafka and one Spark round trip: 3 minutes (needs Java)
@@ -65,6 +66,11 @@ test: $(STAMP) ## everything, 9 to 18 minutes on 2 cores with the installation (
 verify: lint java ## the long form of every class, up to 60 minutes (needs Java)
 	PROFILE=verify $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 3000
 	PENSTOCK_TEST_CONFIG=storage.engine=commitlog $(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/clients tests/cluster
+
+# Simulations, planted bugs and what else replaces methods of classes run on the plain build alone.
+verify-compiled: java ## clients, clusters, crashes and Spark on the compiled build, long form (needs Java and a C compiler)
+	$(BIN)/python tools/compile_modules.py $(COMPILED)
+	PYTHONPATH=$(COMPILED) PENSTOCK_TEST_BUILD=compiled PROFILE=verify $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 3000 tests/clients tests/cluster tests/crash tests/scenarios tests/spark tests/unit/network tests/unit/protocol tests/unit/purgatory tests/unit/replication tests/unit/storage
 
 outside: java ## clients in other languages, Kafka's tools, Streams, Connect, MirrorMaker: a table of what passed (needs Java)
 	$(BIN)/python -m tests.outside
@@ -88,6 +94,7 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.validation
 	$(BIN)/python -m bench.request_limits
 	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.requests
 	$(BIN)/python -m bench.security
 	$(BIN)/python -m bench.groups
 	$(BIN)/python -m bench.transactions

@@ -1,66 +1,57 @@
-"""The compiled build of the listed modules, for tests: built once, cached by hash."""
+"""The compiled build of the listed modules, for tests: made once, found again by a digest."""
 
-import hashlib
 import importlib
 import importlib.util
-import os
-import shlex
-import shutil
 import sys
-import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tools.compile_modules import ROOT, compile_modules, listed_modules
+from tests.profile import is_long
+from tools.compile_modules import (
+    GROUP,
+    ROOT,
+    find_obstacle,
+    is_current,
+    keep_compiled,
+    source_digest,
+)
 
+_BUILT = ROOT / "build" / "compiled"  # what `make compiled-build` leaves
 _CACHE = ROOT / ".cache" / "compiled"
+# mypyc's code behaves alike whatever the C compiler does with it, and this takes half as long.
+_LEVEL = "3" if is_long() else "0"
 
 
-def compiled_directory(temporary: Path) -> Path:
+def compiled_directory() -> Path:
     """A copy of src with extension modules; skips with a message where there is no C compiler."""
-    if not _can_compile():
-        pytest.skip("no C compiler, or no Python.h: the compiled build cannot be tested here")
-    digest = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
-    for path in [*sorted(ROOT.glob("src/**/*.py")), ROOT / "tools" / "compile_modules.py"]:
-        digest.update(path.read_bytes())
-    kept = _CACHE / digest.hexdigest()[:16]
-    if not kept.exists():
-        built = temporary / "compiled"
-        compile_modules(built, listed_modules())
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        partial = _CACHE / f"{kept.name}.{os.getpid()}"
-        shutil.copytree(built, partial)
-        try:
-            partial.rename(kept)
-        except OSError:  # another worker has built it meanwhile
-            shutil.rmtree(partial)
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        pytest.skip(f"the compiled build cannot be tested here: {obstacle}")
+    if is_current(_BUILT):
+        return _BUILT
+    kept = _CACHE / f"{source_digest()}-{_LEVEL}"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    keep_compiled(kept, level=_LEVEL)
     return kept
 
 
-def _can_compile() -> bool:
-    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    return shutil.which(shlex.split(compiler)[0]) is not None and header.exists()
-
-
 def load_compiled(directory: Path, module: str) -> ModuleType:
-    """Loads the compiled module; the plain one stays in sys.modules."""
-    path = directory / module.replace(".", "/")
+    """Loads the compiled module, which imports no other one; the plain one stays in
+    sys.modules."""
     plain = importlib.import_module(module)
-    group = f"{module}__mypyc"  # holds the compiled code, and is looked up by this name
+    library = f"{GROUP}__mypyc"  # holds the compiled code, and is looked up by this name
     try:
-        if group not in sys.modules:
-            sys.modules[group] = _load(group, f"{path}__mypyc")
-        return _load(module, str(path))
+        if library not in sys.modules:
+            sys.modules[library] = _load(library, directory / library)
+        return _load(module, directory / module.replace(".", "/"))
     finally:
         sys.modules[module] = plain
 
 
-def _load(name: str, stem: str) -> ModuleType:
-    loader = ExtensionFileLoader(name, stem + EXTENSION_SUFFIXES[0])
+def _load(name: str, stem: Path) -> ModuleType:
+    loader = ExtensionFileLoader(name, f"{stem}{EXTENSION_SUFFIXES[0]}")
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

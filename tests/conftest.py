@@ -5,6 +5,7 @@ worker runs what. Ctrl-C works even if the tests were started in the background.
 """
 
 import gc
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,8 @@ from tests.profile import is_long
 from tests.schedule import SideBySide
 from tests.seconds import FolderSeconds
 from tests.zookeeper import zookeeper_connect as zookeeper_connect
+
+from penstock.protocol.build import find_build
 
 gc.disable()  # until all tests are collected
 
@@ -33,6 +36,15 @@ settings.load_profile("new_examples" if is_long() else "same_examples")
 # process that they start: a test that interrupts one would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Set where a compiled copy of the sources is first in PYTHONPATH, so that it is really tested.
+if os.environ.get("PENSTOCK_TEST_BUILD", find_build()) != find_build():
+    pytest.exit(f"PENSTOCK_TEST_BUILD is not {find_build()}, the build that runs", returncode=2)
+
+
+def pytest_report_header() -> str:
+    return f"penstock: {find_build()} build"
 
 
 @pytest.hookimpl(optionalhook=True)

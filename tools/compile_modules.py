@@ -1,34 +1,45 @@
 """Compiles the modules listed in pyproject.toml with mypyc, in a copy of the sources.
 
 `python tools/compile_modules.py DIRECTORY` copies src to DIRECTORY and puts an extension module
-beside each listed source there: put DIRECTORY first in PYTHONPATH to run the compiled build.
-Nothing is written to src, so that no extension ever hides an edited source. The wheel's build hook
-calls this, too. It needs mypy, setuptools and a C compiler; without them it fails and says why.
+beside each listed source there, unless that was done for the same sources before: put DIRECTORY
+first in PYTHONPATH to run the compiled build. Nothing is written to src, so that no extension ever
+hides an edited source. The wheel's build hook calls this, too. It needs mypy, setuptools and a C
+compiler; without them it fails and says why, or with `--or-plain` leaves no DIRECTORY and says that
+the plain build runs.
 """
 
+import hashlib
+import os
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
+import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+GROUP = "penstock"  # names the library with all compiled code: penstock__mypyc
 # The listed modules import only typed modules, and the rest of the package is not compiled.
 _FLAGS = ["--follow-imports=silent", "--ignore-missing-imports", "--python-version=3.11"]
 _COMPILE = """
-import sys
+import os, sys
 from mypyc.build import mypycify
 from setuptools import setup
 
-flags, paths = sys.argv[1].split(), sys.argv[2:]
+group, level, flags, paths = sys.argv[1], sys.argv[2], sys.argv[3].split(), sys.argv[4:]
 setup(
     name="penstock-compiled",
-    script_args=["--quiet", "build_ext", "--inplace"],
-    ext_modules=mypycify([*flags, *paths], opt_level="3"),
+    script_args=["--quiet", "build_ext", "--inplace", f"--parallel={os.cpu_count()}"],
+    ext_modules=mypycify(
+        [*flags, *paths], opt_level=level, debug_level="0", group_name=group
+    ),
     packages=[],
 )
 """
+_STAMP = "compiled-from"  # in a compiled copy: the digest of what it was made from
 
 
 class CompileFailed(Exception):
@@ -43,16 +54,42 @@ def listed_modules() -> list[str]:
     return modules
 
 
-def compile_modules(directory: Path, modules: Sequence[str]) -> list[Path]:
-    """Copies src to `directory`, which must not exist, and compiles there; returns the extension
-    modules."""
+def find_obstacle() -> str | None:
+    """Why nothing can be compiled here; None: there is a C compiler."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(shlex.split(compiler)[0]) is None:
+        return f"no C compiler ({compiler}); Debian: apt-get install gcc"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "no Python.h; Debian: apt-get install python3-dev"
+    return None
+
+
+def source_digest() -> str:
+    """Names what a compiled copy is made from: all sources, because listed modules use the types
+    of others, and the copy has the others as well."""
+    from importlib.metadata import version
+
+    digest = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
+    for path in [*sorted(ROOT.glob("src/**/*.py")), ROOT / "pyproject.toml", Path(__file__)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def is_current(directory: Path) -> bool:
+    stamp = directory / _STAMP
+    return stamp.exists() and stamp.read_text() == source_digest()
+
+
+def compile_modules(directory: Path, modules: Sequence[str], *, level: str = "3") -> list[Path]:
+    """Copies src to `directory`, which must not exist, and compiles there, with the C compiler's
+    optimisation `level`; returns the extension modules."""
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(ROOT / "src", directory, ignore=ignored)
     front = directory / "penstock" / "__init__.py"
     front.write_text("")  # otherwise mypy follows its imports: 12 seconds more
     paths = [module.replace(".", "/") + ".py" for module in modules]
     done = subprocess.run(
-        [sys.executable, "-c", _COMPILE, " ".join(_FLAGS), *paths],
+        [sys.executable, "-c", _COMPILE, GROUP, level, " ".join(_FLAGS), *paths],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -68,11 +105,49 @@ def compile_modules(directory: Path, modules: Sequence[str]) -> list[Path]:
     return built
 
 
-if __name__ == "__main__":
-    target = Path(sys.argv[1]).absolute()
-    shutil.rmtree(target, ignore_errors=True)
+def keep_compiled(directory: Path, *, level: str = "3") -> bool:
+    """Has `directory` be a compiled copy of the current sources; false: it was one already."""
+    if is_current(directory):
+        return False
+    shutil.rmtree(directory, ignore_errors=True)
+    partial = directory.with_name(f"{directory.name}.{os.getpid()}")
     try:
-        for extension in compile_modules(target, listed_modules()):
-            print(extension)
+        compile_modules(partial, listed_modules(), level=level)
+        (partial / _STAMP).write_text(source_digest())
+        partial.rename(directory)
+    except OSError:
+        if not is_current(directory):  # another process has made it meanwhile
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return True
+
+
+def main(arguments: Sequence[str]) -> str:
+    """The line to print; raises CompileFailed."""
+    may_be_plain = "--or-plain" in arguments
+    [target] = [Path(word).absolute() for word in arguments if not word.startswith("--")]
+    obstacle = find_obstacle()
+    if obstacle is None:
+        started_s = time.monotonic()
+        try:
+            is_new = keep_compiled(target)
+        except CompileFailed:
+            if not may_be_plain:
+                raise
+            obstacle = f"compiling failed; python tools/compile_modules.py {target} says why"
+        else:
+            took = f", {time.monotonic() - started_s:.0f} s" if is_new else ""
+            count = len(listed_modules())
+            return f"the compiled build runs: {count} modules compiled in {target}{took}"
+    if not may_be_plain:
+        raise CompileFailed(obstacle)
+    shutil.rmtree(target, ignore_errors=True)
+    return f"the plain build runs, about half as fast: {obstacle}"
+
+
+if __name__ == "__main__":
+    try:
+        print(main(sys.argv[1:]))
     except CompileFailed as error:
         sys.exit(str(error))

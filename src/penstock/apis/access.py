@@ -5,7 +5,7 @@ Nothing is decided here, only by the authorizer.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.apis.api import Request
 from penstock.apis.permissions import QUESTIONS
@@ -14,7 +14,7 @@ from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceTyp
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, if it was not requested
+OPERATIONS_NOT_ASKED: Final = -(2**31)  # in place of the bit field, if it was not requested
 
 # The operations that exist for a resource, as in Kafka, whose clients show all of them.
 _OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = MappingProxyType(

@@ -7,7 +7,7 @@ bad request affects no other connection.
 from collections.abc import Awaitable, Coroutine, Mapping
 from inspect import isawaitable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.apis.api import Api, Request
 from penstock.apis.audited_changes import AuditedRequest, find_audited
@@ -45,11 +45,13 @@ if TYPE_CHECKING:
     from penstock.model.slices import Releasable
     from penstock.network.in_flight_request import InFlightRequest
 
-_ELEMENT_BYTES = 128  # of memory for an element of a decoded request, besides its text
-_ANY_VERSION = -1
+_ELEMENT_BYTES: Final = 128  # of memory for an element of a decoded request, besides its text
+_ANY_VERSION: Final = -1
 # Served while this broker has no metadata: other brokers log in at once.
-_ALWAYS_SERVED = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
-_FREE_BYTES = 4096  # a smaller request is not counted while it is in flight
+_ALWAYS_SERVED: Final = frozenset(
+    (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+)
+_FREE_BYTES: Final = 4096  # a smaller request is not counted while it is in flight
 
 
 class Dispatcher:

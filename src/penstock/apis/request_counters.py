@@ -7,7 +7,7 @@ docs/decisions/0028-metrics.md). Others read snapshots.
 from bisect import bisect_left
 from collections import Counter
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.apis.slow_requests import NONE_IS_SLOW, SlowRequests
 from penstock.model.errors import get_error
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.apis.api import Api
     from penstock.network.in_flight_request import InFlightRequest
 
-_FETCH = "Fetch"
+_FETCH: Final = "Fetch"
 
 
 class ApiRequestStatistics(NamedTuple):

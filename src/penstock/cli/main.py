@@ -32,7 +32,9 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version  # costs 50 ms, so it is imported only here
 
-        typer.echo(f"penstock {version('penstock')}")
+        from penstock.protocol.build import find_build
+
+        typer.echo(f"penstock {version('penstock')} ({find_build()} build)")
         raise typer.Exit
 
 
@@ -44,7 +46,10 @@ def _shared(
     _: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show version and build, and exit.",
         ),
     ] = False,
 ) -> None:

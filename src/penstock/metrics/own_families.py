@@ -6,6 +6,7 @@ from itertools import accumulate
 from penstock.metrics.families import Family, MetricKind, Sample, counter, gauge, labels
 from penstock.metrics.statistics import BrokerStatistics
 from penstock.model.histogram import BOUNDS_S, DurationsSnapshot, SizesSnapshot
+from penstock.protocol.build import find_build
 
 # Every third bound is enough for a heat map, and a third of the series.
 _SHOWN = tuple(range(0, len(BOUNDS_S), 3))
@@ -15,11 +16,12 @@ def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
     yield Family(
         "penstock_build_info",
         MetricKind.GAUGE,
-        "Version, cluster and broker id.",
+        "Version, build (compiled or plain), cluster and broker id.",
         [
             (
                 labels(
                     version=statistics.version,
+                    build=find_build(),
                     cluster_id=statistics.cluster_id,
                     broker_id=statistics.broker_id,
                 ),

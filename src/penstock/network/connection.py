@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, thread_time
+from typing import Final
 
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.network.in_flight_request import InFlightRequest, RequestObserver
@@ -31,14 +32,14 @@ from penstock.security.audit.trail import AuditTrail
 from penstock.security.principal import Caller, Principal
 from penstock.security.sasl.login import SaslLogin
 
-SPARE_IDLE_MS = 5_000  # idle time after which the spare buffer is dropped
-DISCARDED_BYTES = 64 * 1024
-DISCARDED_READS = 16  # of unread input, before the socket is closed
-_PARKED = 1  # its next request is large and waits for its turn
-_MUTED = 2  # a quota is exceeded: until a timer nothing is read and no request starts
-_HAS_TCP_STATE = sys.platform == "linux"  # as the first byte of TCP_INFO
-_CLOSE_WAIT = 8
-MAX_TIMED = 64  # unsent responses whose time until they are sent is measured
+SPARE_IDLE_MS: Final = 5_000  # idle time after which the spare buffer is dropped
+DISCARDED_BYTES: Final = 64 * 1024
+DISCARDED_READS: Final = 16  # of unread input, before the socket is closed
+_PARKED: Final = 1  # its next request is large and waits for its turn
+_MUTED: Final = 2  # a quota is exceeded: until a timer nothing is read and no request starts
+_HAS_TCP_STATE: Final = sys.platform == "linux"  # as the first byte of TCP_INFO
+_CLOSE_WAIT: Final = 8
+MAX_TIMED: Final = 64  # unsent responses whose time until they are sent is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

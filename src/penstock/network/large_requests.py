@@ -10,17 +10,18 @@ and large ones that are as brief use up nothing: ordinary batches make nobody wa
 from collections.abc import Callable
 from enum import Enum
 from time import perf_counter
+from typing import Final
 
 from penstock.network.address_turns import AddressTurns
 
-LARGE_BYTES = 4096  # a smaller frame cannot take long
-LIGHT_BYTES = 64 * 1024
-LIGHT_S = 0.005  # of processor time: a busy machine makes no request heavy
-BRIEF_S = 0.0005  # by the clock: a batch of 16 KiB takes a quarter of it
-TURN_S = 0.005
+LARGE_BYTES: Final = 4096  # a smaller frame cannot take long
+LIGHT_BYTES: Final = 64 * 1024
+LIGHT_S: Final = 0.005  # of processor time: a busy machine makes no request heavy
+BRIEF_S: Final = 0.0005  # by the clock: a batch of 16 KiB takes a quarter of it
+TURN_S: Final = 0.005
 # Longer than a turn of the loop mostly takes: a callback in each turn would cost a broker of large
 # batches a system call for each of them.
-WINDOW_S = 2 * TURN_S
+WINDOW_S: Final = 2 * TURN_S
 
 Resume = Callable[[], object]
 

@@ -6,6 +6,7 @@ is contiguous, and seldom copied to become so.
 
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from penstock.network.receive_memory import (
     SHARED_BYTES,
@@ -21,11 +22,10 @@ from penstock.protocol.frames import (
     read_frame_size,
 )
 
-HEAD_BYTES = SIZE_BYTES + 2  # the size and the API key
-UNCHECKED_BYTES = 64 * 1024  # no API has a lower limit
-STEP_BYTES = (
-    SMALL_FRAME_BYTES  # larger buffers are multiples of it, so that a similar next frame fits
-)
+HEAD_BYTES: Final = SIZE_BYTES + 2  # the size and the API key
+UNCHECKED_BYTES: Final = 64 * 1024  # no API has a lower limit
+# Larger buffers are multiples of it, so that a similar next frame fits.
+STEP_BYTES: Final = SMALL_FRAME_BYTES
 
 
 class ReceiveBuffer:

@@ -11,18 +11,18 @@ copies of the others.
 """
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.network.address_turns import AddressTurns
 
-SHARED_BYTES = 256 * 1024
-SMALL_BYTES = 4 * 1024  # what each connection may always hold
-MAX_SPARE_BYTES = 32 * 1024 * 1024
-ROUNDING_BYTES = 128 * 1024  # frame size fields, and buffers that are rounded up
-SMALL_FRAME_BYTES = 64 * 1024  # with the size field
+SHARED_BYTES: Final = 256 * 1024
+SMALL_BYTES: Final = 4 * 1024  # what each connection may always hold
+MAX_SPARE_BYTES: Final = 32 * 1024 * 1024
+ROUNDING_BYTES: Final = 128 * 1024  # frame size fields, and buffers that are rounded up
+SMALL_FRAME_BYTES: Final = 64 * 1024  # with the size field
 # For one of them in each half, while it moves to a larger buffer.
-MIN_SMALL_RESERVE_BYTES = 4 * SMALL_FRAME_BYTES
-MAX_SMALL_RESERVE_BYTES = 32 * 1024 * 1024
+MIN_SMALL_RESERVE_BYTES: Final = 4 * SMALL_FRAME_BYTES
+MAX_SMALL_RESERVE_BYTES: Final = 32 * 1024 * 1024
 
 
 class Holder(Protocol):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice
+from typing import Final
 
 from penstock.model.slices import FileRun, FileSlice, Releasable
 from penstock.network.buffers import Buffer
@@ -31,7 +32,7 @@ from penstock.network.tls_socket import TlsSocket
 
 Entry = tuple[Buffer | InFile, Releasable | None]  # the lease is on a response's last entry
 
-GATHERED = 64  # buffers per system call
+GATHERED: Final = 64  # buffers per system call
 
 
 class SendPath(Enum):

@@ -12,27 +12,27 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.slices import FileSlice, ScatteredSlices
 from penstock.network.buffers import Buffer
 
 # Read at once, and nothing more while as much is in memory: the allocator gets larger pieces from
 # the system each time, which costs half as much again (bench/zero_copy).
-COPIED_BYTES = 64 * 1024
+COPIED_BYTES: Final = 64 * 1024
 # Slices of a fetch of many partitions: two system calls per slice cost more than copying a few
 # bytes and sending them with their neighbours. Half the cost up to 16 KB, more above 64 KB.
-SMALL_BYTES = 16 * 1024
-GROUPED = 512  # slices of one entry; a system call takes at most 1024 buffers
+SMALL_BYTES: Final = 16 * 1024
+GROUPED: Final = 512  # slices of one entry; a system call takes at most 1024 buffers
 # Small slices of a file with at most so much between them are cut out of one read. A read of its
 # own costs as much as copying 16 KB, for slices from 300 bytes to 16 KB.
-JOINED_GAP_BYTES = 16 * 1024
-JOINED_BYTES = 1 << 20
+JOINED_GAP_BYTES: Final = 16 * 1024
+JOINED_BYTES: Final = 1 << 20
 # A part of a file is mapped if it has so many slices, and no more bytes for each of them: mapping
 # costs 0.12 us a KB, a read 0.4 us and 0.1 us a KB (docs/decisions/0080).
-MAPPED_SLICES = 64
-MAPPED_BYTES_A_SLICE = 8 * 1024
-MAPPED_AT_ONCE = 256 * 1024  # of a system call
+MAPPED_SLICES: Final = 64
+MAPPED_BYTES_A_SLICE: Final = 8 * 1024
+MAPPED_AT_ONCE: Final = 256 * 1024  # of a system call
 _PAGE = mmap.ALLOCATIONGRANULARITY
 
 

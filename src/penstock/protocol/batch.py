@@ -6,51 +6,52 @@ stored and iterated safely; `records.py` checks whether its records decode.
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.producer_ids import FIRST_DELIVERER_ID
 from penstock.protocol.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES = 61
-LOG_OVERHEAD = 12  # base offset and length, which `batch_length` does not count
-MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
-MIN_RECORD_BYTES = 7  # one byte each: length, attributes, two deltas, key, value, header count
-MAGIC = 2
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD: Final = 12  # base offset and length, which `batch_length` does not count
+MIN_BATCH_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
+# One byte each: length, attributes, two deltas, key, value, header count.
+MIN_RECORD_BYTES: Final = 7
+MAGIC: Final = 2
 
-BASE_OFFSET_POSITION = 0
-LENGTH_POSITION = 8
-LEADER_EPOCH_POSITION = 12
-MAGIC_POSITION = 16
-CRC_POSITION = 17
-ATTRIBUTES_POSITION = 21  # the CRC covers everything from here on
-LAST_OFFSET_DELTA_POSITION = 23
-BASE_TIMESTAMP_POSITION = 27
-MAX_TIMESTAMP_POSITION = 35
-PRODUCER_ID_POSITION = 43
-PRODUCER_EPOCH_POSITION = 51
-BASE_SEQUENCE_POSITION = 53
-RECORD_COUNT_POSITION = 57
+BASE_OFFSET_POSITION: Final = 0
+LENGTH_POSITION: Final = 8
+LEADER_EPOCH_POSITION: Final = 12
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21  # the CRC covers everything from here on
+LAST_OFFSET_DELTA_POSITION: Final = 23
+BASE_TIMESTAMP_POSITION: Final = 27
+MAX_TIMESTAMP_POSITION: Final = 35
+PRODUCER_ID_POSITION: Final = 43
+PRODUCER_EPOCH_POSITION: Final = 51
+BASE_SEQUENCE_POSITION: Final = 53
+RECORD_COUNT_POSITION: Final = 57
 
-CODEC_MASK = 0x07
-APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
-RESERVED_MASK = ~0x7F
+CODEC_MASK: Final = 0x07
+APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+RESERVED_MASK: Final = ~0x7F
 
-MAX_CODEC_ID = 4
-NO_SEQUENCE = -1
-MAX_SEQUENCE = 2**31 - 1
-MAX_OFFSET = 2**63 - 1
+MAX_CODEC_ID: Final = 4
+NO_SEQUENCE: Final = -1
+MAX_SEQUENCE: Final = 2**31 - 1
+MAX_OFFSET: Final = 2**63 - 1
 
-_INT64 = struct.Struct(">q")
-_INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
-_UINT32 = struct.Struct(">I")
-_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
+_UINT32: Final = struct.Struct(">I")
+_PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 
 
 class CorruptBatch(ValueError):

@@ -7,7 +7,7 @@ request's budget, before anything is built from it; unknown tagged fields are sk
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.protocol.batch import Buffer
 from penstock.protocol.generated import FunctionSource
@@ -19,10 +19,11 @@ from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES, FixedType
 
 Decoder = Callable[[memoryview, int, int, RequestBudget], tuple[Any, int]]
 
-_LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
-_MAX_CACHED_LENGTH = 256
+_LENGTH_CODES: Final = {"string": "h", "bytes": "i", "records": "i"}
+_MAX_CACHED_LENGTH: Final = 256
 _DECODERS: dict[type[WireMessage], Decoder] = {}  # one per message class, so bounded
-MAX_STRING_BYTES = 0x7FFF  # the maximum of a classic string, and Kafka's limit for all strings
+# The maximum of a classic string, and Kafka's limit for all strings.
+MAX_STRING_BYTES: Final = 0x7FFF
 
 
 def decode(entity: type[WireMessage], buffer: Buffer, budget: RequestBudget | None = None) -> Any:
@@ -327,8 +328,12 @@ def _bad_tag(tag: int, size: int, used: int) -> MalformedMessage:
     )
 
 
-_UNPACKERS = {fixed.code: _Unpackers(fixed.code) for fixed in FIXED_TYPES.values()}
-_TEXTS = {"string": "str(view[p:q], 'utf-8')", "bytes": "bytes(view[p:q])", "records": "view[p:q]"}
+_UNPACKERS: Final = {fixed.code: _Unpackers(fixed.code) for fixed in FIXED_TYPES.values()}
+_TEXTS: Final = {
+    "string": "str(view[p:q], 'utf-8')",
+    "bytes": "bytes(view[p:q])",
+    "records": "view[p:q]",
+}
 _HELPERS: dict[str, object] = {
     **CONVERSIONS,
     "uvarint": read_unsigned_varint,

@@ -4,18 +4,18 @@ Invariant: a frame's size counts every byte after the size itself, file slices i
 """
 
 import struct
-from typing import Any
+from typing import Any, Final
 
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.headers import encode_request_header, encode_response_header
 from penstock.protocol.malformed import MalformedMessage, UnencodableMessage
 from penstock.protocol.message_class import WireMessage
 
-SIZE_BYTES = 4
-MAX_FRAME_BYTES = 2**31 - 1  # as many as the size can say
-_TLS_HANDSHAKE = 0x1603  # what a client of TLS sends first, read as the size of a frame
-_SIZE = struct.Struct(">i")
-_API_KEY = struct.Struct(">h")
+SIZE_BYTES: Final = 4
+MAX_FRAME_BYTES: Final = 2**31 - 1  # as many as the size can say
+_TLS_HANDSHAKE: Final = 0x1603  # what a client of TLS sends first, read as the size of a frame
+_SIZE: Final = struct.Struct(">i")
+_API_KEY: Final = struct.Struct(">h")
 
 
 class FrameSizeRefused(MalformedMessage):

@@ -6,7 +6,7 @@ a request's client id is never compact, and an ApiVersions response always has h
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import FIRST_FLEXIBLE_VERSIONS, ApiKey, describe_api
@@ -21,10 +21,10 @@ from penstock.protocol.malformed import (
 )
 from penstock.protocol.request_budget import RequestBudget
 
-_REQUEST = struct.Struct(">hhih")  # key, version, correlation id, length of the client id
-_CORRELATION = struct.Struct(">i")
-_NO_TAGS = b"\0"
-_MAX_TAGGED_FIELDS = 100  # no client sends any
+_REQUEST: Final = struct.Struct(">hhih")  # key, version, correlation id, length of the client id
+_CORRELATION: Final = struct.Struct(">i")
+_NO_TAGS: Final = b"\0"
+_MAX_TAGGED_FIELDS: Final = 100  # no client sends any
 
 
 class RequestHeader(NamedTuple):
@@ -32,7 +32,8 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-    body: memoryview  # a view of the frame; writable if the frame is
+    # A view of the frame; writable if the frame is. Quoted, because mypyc cannot load the class.
+    body: "memoryview"
 
 
 def read_request_header(

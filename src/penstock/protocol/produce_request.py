@@ -7,7 +7,7 @@ themselves are not read. Invariant: no partition occurs twice, and every view li
 import struct
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.values import new_tuple
 from penstock.protocol.decoder import skip_tags
@@ -15,24 +15,24 @@ from penstock.protocol.malformed import MalformedMessage, MalformedRequest, Requ
 from penstock.protocol.request_budget import STRUCT_ELEMENTS, RequestBudget
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 
-OLD_VERSIONS = range(3)  # carry message formats 0 and 1, which are not read here
-VERSIONS = range(3, 13)  # 13 names topics by id
-FIRST_FLEXIBLE_VERSION = 9
+OLD_VERSIONS: Final = range(3)  # carry message formats 0 and 1, which are not read here
+VERSIONS: Final = range(3, 13)  # 13 names topics by id
+FIRST_FLEXIBLE_VERSION: Final = 9
 
 # Plain tuples, because they are created for every partition of every request.
 PartitionRecords = tuple[int, memoryview | None]
 TopicRecords = tuple[str, list[PartitionRecords]]
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
-_ACKS_TIMEOUT = struct.Struct(">hi")
-_INDEX_LENGTH = struct.Struct(">ii")
-_INDEX_TWO_BYTES = struct.Struct(">iBB")  # a length, or its first byte and the next field
-_LEAST_PARTITION_BYTES = 8  # classic; flexible: index, length, tags
-_LEAST_FLEXIBLE_PARTITION_BYTES = 6
-_LEAST_TOPIC_BYTES = 6
-_LEAST_FLEXIBLE_TOPIC_BYTES = 3
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_INDEX_LENGTH: Final = struct.Struct(">ii")
+_INDEX_TWO_BYTES: Final = struct.Struct(">iBB")  # a length, or its first byte and the next field
+_LEAST_PARTITION_BYTES: Final = 8  # classic; flexible: index, length, tags
+_LEAST_FLEXIBLE_PARTITION_BYTES: Final = 6
+_LEAST_TOPIC_BYTES: Final = 6
+_LEAST_FLEXIBLE_TOPIC_BYTES: Final = 3
 
 
 class ProduceRequest(NamedTuple):

@@ -6,15 +6,17 @@ before it is received. A struct counts twice, because an object with fields is m
 or a text counts once.
 """
 
+from typing import Final
+
 from penstock.protocol.malformed import RequestOverLimit
 
-MAX_ELEMENTS = 60_000  # 10,000 topics with a partition each, and half as much again
-MAX_TAGGED_FIELDS = 20_000  # unknown ones are skipped, which takes time as well
-STRUCT_ELEMENTS = 2
+MAX_ELEMENTS: Final = 60_000  # 10,000 topics with a partition each, and half as much again
+MAX_TAGGED_FIELDS: Final = 20_000  # unknown ones are skipped, which takes time as well
+STRUCT_ELEMENTS: Final = 2
 # A frame of so few bytes stays within every limit that can be set: an element takes a byte or more.
-SMALL_FRAME_BYTES = 4096
-LEAST_MAX_ELEMENTS = SMALL_FRAME_BYTES * STRUCT_ELEMENTS
-_UNBOUNDED = 2**59  # never used up, and the largest that is fast to count down
+SMALL_FRAME_BYTES: Final = 4096
+LEAST_MAX_ELEMENTS: Final = SMALL_FRAME_BYTES * STRUCT_ELEMENTS
+_UNBOUNDED: Final = 2**59  # never used up, and the largest that is fast to count down
 
 
 class RequestBudget:
@@ -55,4 +57,4 @@ class RequestBudget:
 
 # Shared by the requests in small frames: making and checking a budget would cost more than reading
 # them. Only differences of `elements` mean something.
-SMALL_FRAME_BUDGET = RequestBudget.unbounded()
+SMALL_FRAME_BUDGET: Final = RequestBudget.unbounded()

@@ -3,12 +3,14 @@
 Padding within the bound (0x80 0x00 for 0) is read, as in Kafka; written varints are shortest.
 """
 
+from typing import Final
+
 from penstock.protocol.batch import Buffer
 from penstock.protocol.malformed import MalformedMessage
 
-MAX_UNSIGNED_VARINT = 2**32 - 1
-_MAX_BYTES = 5
-_LATER_BYTES = tuple((index, 7 * index) for index in range(1, _MAX_BYTES))
+MAX_UNSIGNED_VARINT: Final = 2**32 - 1
+_MAX_BYTES: Final = 5
+_LATER_BYTES: Final = tuple((index, 7 * index) for index in range(1, _MAX_BYTES))
 
 
 def encode_unsigned_varint(value: int) -> bytes:
@@ -53,4 +55,4 @@ def _refuse(value: int) -> bytes:
     raise ValueError(f"{value} does not fit in an unsigned 32-bit varint")
 
 
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+_ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]

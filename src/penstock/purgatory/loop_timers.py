@@ -7,6 +7,7 @@ Not a scheduler of coroutines: a timer calls a function. Nothing polls. A functi
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Final
 
 from penstock.purgatory.timing_wheel import (
     TICK_MS,
@@ -18,7 +19,7 @@ from penstock.purgatory.timing_wheel import (
 
 Call = Callable[[], None]
 
-TIMERS_A_TURN = 1000  # about 1 ms, so that sockets get turns while a million timers expire
+TIMERS_A_TURN: Final = 1000  # about 1 ms, so that sockets get turns while a million timers expire
 
 
 def monotonic_ms() -> int:

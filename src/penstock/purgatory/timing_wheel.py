@@ -7,12 +7,12 @@ expires at the first `advance_to` a tick or more after it.
 import heapq
 from collections.abc import Iterator
 from sys import maxsize
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 Value = TypeVar("Value")
 
-TICK_MS = 1
-WHEEL_SIZE = 512  # 0.5 s, 4 min and 37 h in three wheels: most timers cascade at most once
+TICK_MS: Final = 1
+WHEEL_SIZE: Final = 512  # 0.5 s, 4 min and 37 h in three wheels: most timers cascade at most once
 
 
 class Link:
@@ -24,7 +24,7 @@ class Link:
     before: "Link"
 
 
-UNLINKED = Link()
+UNLINKED: Final = Link()
 
 
 class Timer(Link, Generic[Value]):

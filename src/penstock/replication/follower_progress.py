@@ -4,14 +4,14 @@ A follower's end offset is its fetch offset: the follower has everything below, 
 topic is synchronous.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.ids import Offset
 from penstock.replication.high_watermark import UNKNOWN_END
 
-NEVER_MS = -(2**62)
-NO_BROKER_EPOCH = BrokerEpoch(-1)  # of a follower that does not send its epoch
+NEVER_MS: Final = -(2**62)
+NO_BROKER_EPOCH: Final = BrokerEpoch(-1)  # of a follower that does not send its epoch
 
 
 class LagLimits(NamedTuple):

@@ -7,7 +7,7 @@ watermark never moves back.
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionState, IsrMember
 from penstock.model.cluster import (
@@ -45,7 +45,7 @@ from penstock.storage.engine import PartitionLog
 from penstock.storage.errors import StorageError
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
-NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
+NO_STATE: Final = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
 
 
 class FetchIsolation(IntEnum):

@@ -7,6 +7,7 @@ only that one tells a client to send the batch again.
 """
 
 from struct import Struct
+from typing import Final
 
 from penstock.config.log_config import LogConfig
 from penstock.model.errors import ErrorCode
@@ -32,15 +33,15 @@ from penstock.storage.errors import StorageError, without_frames
 from penstock.storage.log_validator import validate_batch
 
 # Attributes, base timestamp, maximum timestamp and count of records in a batch's header.
-_FIELDS = Struct(">h4xqq14xi")
-_UNKNOWN = Offset(-1)
-_CODECS = tuple(Codec)  # by number: Codec(number) takes 0.3 us
+_FIELDS: Final = Struct(">h4xqq14xi")
+_UNKNOWN: Final = Offset(-1)
+_CODECS: Final = tuple(Codec)  # by number: Codec(number) takes 0.3 us
 
 # Decompression blocks the event loop. A request of 32 KB can name 30 batches that each hold almost
 # their limit; without a bound for all of them no other client is served for seconds.
-MAX_REQUEST_BYTES = 64 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024
 
-_FLAWS = {
+_FLAWS: Final = {
     record_walk.CUT_OFF: "the batch ends before the record does",
     record_walk.BAD_VARINT: "a varint exceeds its type",
     record_walk.BAD_LENGTH: "its length leaves the batch",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain, islice
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig
@@ -56,13 +56,13 @@ from penstock.storage.errors import LogFenced, RecordTooLarge, StorageError
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 # More than the connections that fit in memory can have in flight; a bound nevertheless.
-MAX_DELAYED_OPERATIONS = 200_000
-MAX_WATCHES = 4_000_000
+MAX_DELAYED_OPERATIONS: Final = 200_000
+MAX_WATCHES: Final = 4_000_000
 
-UNTIL_HIGH_WATERMARK = Offset(-1)  # for delete_records
-_UNKNOWN = Offset(-1)
-_ALL = -1
-_NONE = ErrorCode.NONE
+UNTIL_HIGH_WATERMARK: Final = Offset(-1)  # for delete_records
+_UNKNOWN: Final = Offset(-1)
+_ALL: Final = -1
+_NONE: Final = ErrorCode.NONE
 
 
 class Clock(PurgatoryTimers, Protocol):
@@ -559,4 +559,4 @@ def _lay_out(
     return results, [index for index in range(len(results)) if index not in taken]
 
 
-_NO_RESULT = _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+_NO_RESULT: Final = _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)

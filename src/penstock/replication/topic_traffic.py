@@ -5,9 +5,9 @@ of a leadership are the difference of two positions of its log. Invariant: no to
 when a topic is deleted or moves away.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_FIELDS = (
+_FIELDS: Final = (
     "bytes_in",
     "bytes_out",
     "bytes_rejected",
@@ -39,7 +39,7 @@ class TrafficStatistics(NamedTuple):
         return TrafficStatistics._make(map(int.__add__, self, other))
 
 
-NO_TRAFFIC = TrafficStatistics()
+NO_TRAFFIC: Final = TrafficStatistics()
 
 
 class TopicTraffic:

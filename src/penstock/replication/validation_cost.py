@@ -7,6 +7,7 @@ import time
 
 from penstock.protocol import record_walk
 from penstock.protocol.batch import HEADER_BYTES
+from penstock.protocol.build import find_build
 from penstock.protocol.records import Record, build_batch
 from penstock.protocol.varint import MAX_INT64, MIN_INT64
 
@@ -16,7 +17,7 @@ _VALUE = bytes(100)
 
 def find_validation_warning() -> str | None:
     """A line for the log of a broker that checks records in plain Python; None: it is compiled."""
-    if not record_walk.__file__.endswith(".py"):
+    if find_build() == "compiled":
         return None
     return (
         f"records of produced batches are checked by uncompiled code, which takes about "

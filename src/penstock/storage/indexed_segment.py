@@ -4,6 +4,8 @@ Reads only; `Segment` fills the indexes. An index entry is a hint: an entry that
 confirm is ignored, and the search starts at the front of the file.
 """
 
+from typing import Final
+
 from penstock.io.disk import Disk
 from penstock.model.ids import Offset
 from penstock.protocol.batch import HEADER, BatchHeader
@@ -12,7 +14,7 @@ from penstock.storage.handles import Handles
 from penstock.storage.segment_file import LocatedBatch, SegmentFile
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, SparseIndex
 
-_SKIPPED_BYTES = 1 << 20  # of batches without records, in one read
+_SKIPPED_BYTES: Final = 1 << 20  # of batches without records, in one read
 
 
 class IndexedSegment(SegmentFile):

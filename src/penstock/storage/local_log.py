@@ -9,6 +9,7 @@ starting where the one before it ends, or later.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
+from typing import Final
 from zlib import crc32
 
 from penstock.config.log_config import LogConfig
@@ -24,7 +25,7 @@ from penstock.storage.producer_state_manager import ProducerStateManager
 from penstock.storage.segment import Segment
 from penstock.storage.segment_removal import remove_files, set_files_aside
 
-_NEVER = 2**63 - 1
+_NEVER: Final = 2**63 - 1
 
 
 class LocalLog:

@@ -5,6 +5,7 @@ How segments are rolled, cut and removed is `LocalLog`'s part. One owner thread.
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import Final
 
 from penstock.config.log_config import LogConfig
 from penstock.io.disk import write_fully
@@ -59,7 +60,7 @@ from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
 # Base offset, length and leader epoch, which lie outside the CRC. The leader sets the first and the
 # last; writing the length between them again makes it one call.
-_OFFSET_AND_EPOCH = Struct(">qii")
+_OFFSET_AND_EPOCH: Final = Struct(">qii")
 
 
 class SegmentedLog(LocalLog):

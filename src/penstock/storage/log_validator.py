@@ -4,6 +4,8 @@ Ordinary batches are checked by header and CRC only; records are decoded only wh
 requires it: compaction needs keys, a topic's own codec needs recompression.
 """
 
+from typing import Final
+
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import NO_TIMESTAMP
 from penstock.protocol.batch import (
@@ -39,9 +41,9 @@ from penstock.storage.errors import (
 )
 from penstock.storage.producer_replay import get_marker
 
-_CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
-_FOREVER_MS = 2**63 - 1
-_MAX_PLAIN_ATTRIBUTES = int(Codec.ZSTD)  # no bit set but the codec's
+_CODECS: Final = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
+_FOREVER_MS: Final = 2**63 - 1
+_MAX_PLAIN_ATTRIBUTES: Final = int(Codec.ZSTD)  # no bit set but the codec's
 
 
 def validate_batch(batches: memoryview, origin: AppendOrigin, tp: object) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ Numbers come straight from batch headers, hence plain ints.
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.model.ids import NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId, TimestampMs
 from penstock.model.producer_ids import FIRST_DELIVERER_ID
@@ -22,9 +22,9 @@ from penstock.storage.errors import (
     UnknownProducer,
 )
 
-WINDOW_BATCHES = 5  # a client may have as many in flight, and so may send them again
-NO_COORDINATOR_EPOCH = -1
-_SEQUENCES = MAX_SEQUENCE + 1
+WINDOW_BATCHES: Final = 5  # a client may have as many in flight, and so may send them again
+NO_COORDINATOR_EPOCH: Final = -1
+_SEQUENCES: Final = MAX_SEQUENCE + 1
 
 
 class BatchMetadata(NamedTuple):

@@ -5,6 +5,7 @@ indexes are in memory and cover the file up to the last index interval.
 """
 
 from struct import Struct
+from typing import Final
 
 from penstock.io.disk import CREATE, Disk
 from penstock.protocol.batch import ATTRIBUTES_POSITION, HEADER_BYTES, LOG_OVERHEAD, MAGIC
@@ -15,9 +16,9 @@ from penstock.storage.segment_file import MIN_BATCH_LENGTH, file_name
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 # Fields: base offset, length, epoch, magic, CRC, last offset delta, maximum time, producer id.
-_PLAIN = Struct(">qiibI2xi8xqq")
+_PLAIN: Final = Struct(">qiibI2xi8xqq")
 
 
 class Segment(IndexedSegment):

@@ -6,7 +6,7 @@ whole batches, in offset order.
 
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.io.disk import APPEND, Disk, read_fully
 from penstock.protocol.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD, MAGIC, BatchHeader
@@ -16,11 +16,11 @@ from penstock.storage.scan import Scan
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX
 
-LOG_SUFFIX = ".log"
-SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
-MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
-_STEP = Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
-_HEADERS_BYTES = 4096  # one read shows the headers of many small batches
+LOG_SUFFIX: Final = ".log"
+SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
+MIN_BATCH_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
+_STEP: Final = Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
+_HEADERS_BYTES: Final = 4096  # one read shows the headers of many small batches
 
 
 def file_name(base_offset: int, suffix: str) -> str:

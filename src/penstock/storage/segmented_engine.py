@@ -8,6 +8,7 @@ offline.
 from collections.abc import Callable, Mapping, Sequence, Set
 from errno import ECANCELED, ENOENT
 from functools import cache, partial
+from typing import Final
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import REPLACE, Disk, RealDisk, write_fully
@@ -71,8 +72,8 @@ from penstock.storage.recovery import open_log
 from penstock.storage.segment_file import LOG_SUFFIX
 from penstock.storage.swap import find_last_replaced, finish_swaps
 
-_REPLICA = AppendOrigin.REPLICATION
-_ALL_CHECKPOINTS = frozenset(
+_REPLICA: Final = AppendOrigin.REPLICATION
+_ALL_CHECKPOINTS: Final = frozenset(
     (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 )
 

@@ -10,7 +10,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.io.disk import CREATE, REPLACE, Disk, read_file, write_fully
 from penstock.storage.handles import Handles, MappedFile
@@ -28,8 +28,12 @@ class IndexFormat(NamedTuple):
     value_type: str
 
 
-OFFSET_INDEX = IndexFormat(".index", struct.Struct(">II"), "I", "I")  # relative offset, position
-TIME_INDEX = IndexFormat(".timeindex", struct.Struct(">qI"), "Q", "I")  # timestamp, relative offset
+OFFSET_INDEX: Final = IndexFormat(
+    ".index", struct.Struct(">II"), "I", "I"
+)  # relative offset, position
+TIME_INDEX: Final = IndexFormat(
+    ".timeindex", struct.Struct(">qI"), "Q", "I"
+)  # timestamp, relative offset
 
 
 class SparseIndex:

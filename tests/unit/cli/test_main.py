@@ -11,11 +11,13 @@ from tests.unit.storage.sample_logs import write_sample
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.protocol.build import find_build
 
 
-def test_the_version_is_the_package_version() -> None:
+def test_the_version_is_the_package_version_and_names_the_build() -> None:
     result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.stdout) == (0, f"penstock {version('penstock')}\n")
+    assert result.exit_code == 0
+    assert result.stdout == f"penstock {version('penstock')} ({find_build()} build)\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from penstock.metrics.exposition import render
 from penstock.metrics.families import Dialect
 from penstock.metrics.own_families import own_families
 from penstock.metrics.statistics import BrokerStatistics, LoopStatistics
+from penstock.protocol.build import find_build
 from penstock.storage.engine import DirectoryStatistics
 from penstock.storage.flush_times import FlushTimes
 
@@ -35,3 +36,8 @@ def test_pauses_are_counted_and_added_up() -> None:
     lines = write(make_statistics(())._replace(loop=loop))
     assert "penstock_process_pauses_total 2" in lines
     assert "penstock_process_paused_seconds_total 8.25" in lines
+
+
+def test_the_build_is_a_label() -> None:
+    [line] = [line for line in write(make_statistics(())) if line.startswith("penstock_build_info")]
+    assert f'build="{find_build()}"' in line

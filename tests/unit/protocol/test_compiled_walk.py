@@ -13,9 +13,13 @@ from tests.profile import scaled
 from tests.unit.protocol.damaged_records import HOSTILE, Walk, damaged, encoded_records
 
 from penstock.protocol import record_walk
+from penstock.protocol.build import find_build
 from penstock.protocol.varint import MAX_INT64, MIN_INT64, encode_varint
 
-pytestmark = pytest.mark.xdist_group("compiled-walk")  # so that one worker compiles it
+pytestmark = [
+    pytest.mark.xdist_group("compiled"),  # so that one worker compiles it
+    pytest.mark.skipif(find_build() == "compiled", reason="compares the plain walk with it"),
+]
 
 Bounds = tuple[int, int, int]
 _LONGS = st.sampled_from([MIN_INT64, -(2**31), -1, 0, 1, 2**31, MAX_INT64]) | st.integers(
@@ -30,9 +34,8 @@ FUZZED = settings(
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    directory = compiled_directory(tmp_path_factory.mktemp("compiled"))
-    module = load_compiled(directory, "penstock.protocol.record_walk")
+def compiled() -> ModuleType:
+    module = load_compiled(compiled_directory(), "penstock.protocol.record_walk")
     assert module.__file__ is not None
     assert not module.__file__.endswith(".py")
     return module
@@ -87,10 +90,8 @@ def test_both_walks_agree_on_a_hostile_varint_in_each_field(
     assert_agree(compiled, length + content, 1, (MIN_INT64, MAX_INT64, 0))
 
 
-def test_a_compiled_broker_has_no_validation_warning(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    directory = compiled_directory(tmp_path_factory.mktemp("compiled"))
+def test_a_compiled_broker_has_no_validation_warning() -> None:
+    directory = compiled_directory()
     module = "penstock.replication.validation_cost"
     done = subprocess.run(
         [sys.executable, "-c", f"import {module} as cost; print(cost.find_validation_warning())"],

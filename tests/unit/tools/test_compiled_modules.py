@@ -2,8 +2,10 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,9 +16,33 @@ from tools.compile_modules import ROOT, CompileFailed, compile_modules, listed_m
 
 def test_every_listed_module_exists_and_sources_have_no_extension_beside_them() -> None:
     for module in listed_modules():
-        path = importlib.import_module(module).__file__
-        assert path == str(ROOT / "src" / (module.replace(".", "/") + ".py"))
+        assert importlib.import_module(module).__file__ == str(_source_of(module))
     assert list((ROOT / "src").rglob("*.so")) == []
+
+
+def test_subclasses_of_compiled_classes_are_compiled_with_them() -> None:
+    """Compiled code takes an interpreted subclass for another class: `except` does not catch it,
+    or a TypeError replaces it. Protocols and NamedTuples are no such classes."""
+    compiled = set(map(_source_of, listed_modules()))
+    bases = {
+        name
+        for path in compiled
+        for name, of in _classes(path)
+        if not {"Protocol", "NamedTuple", "Enum"} & of
+    }
+    for path in (ROOT / "src").rglob("*.py"):
+        for name, of in _classes(path):
+            assert path in compiled or not of & bases, f"{path}: {name}"
+
+
+def _source_of(module: str) -> Path:
+    return ROOT / "src" / (module.replace(".", "/") + ".py")
+
+
+def _classes(path: Path) -> Iterator[tuple[str, set[str]]]:
+    """Each class with the words of its bases; parsing all sources would take seconds."""
+    for name, bases in re.findall(r"^class (\w+)\(([^)]*)\):", path.read_text(), re.MULTILINE):
+        yield name, set(re.findall(r"\w+", bases))
 
 
 def test_a_module_that_cannot_be_compiled_is_named_in_the_error(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ once: by the network with the response, or here if none leaves.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.apis.api import Request
 from penstock.apis.data.fetch_response import (
@@ -35,9 +35,9 @@ from penstock.storage.transaction_index import AbortedTxn
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-_UNKNOWN = Offset(-1)
-_NONE = ErrorCode.NONE
-_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN: Final = Offset(-1)
+_NONE: Final = ErrorCode.NONE
+_HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Leases:

@@ -7,7 +7,7 @@ fetch like consumers, but up to the log end offset.
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from penstock.apis.access import allows_topic
@@ -38,11 +38,12 @@ from penstock.security.authorizer import AclOperation, AllowAll
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-KEY = ApiKey.FETCH
-_MILLISECOND = timedelta(milliseconds=1)
-_NO_TOPIC_ID = UUID(int=0)
-_WAITING_BYTES = 400  # a partition of a fetch that waits: what it asks for, its log, its watch
-_FREE_PARTITIONS = 10  # of a fetch that waits without being counted
+KEY: Final = ApiKey.FETCH
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_TOPIC_ID: Final = UUID(int=0)
+# A partition of a fetch that waits: what it asks for, its log, its watch.
+_WAITING_BYTES: Final = 400
+_FREE_PARTITIONS: Final = 10  # of a fetch that waits without being counted
 
 
 def fetch(request: Request, services: "Services") -> None:
@@ -198,4 +199,4 @@ def _find_topic(request: Request, services: "Services", topic: Topic) -> str | E
     return name
 
 
-API = Api(key=KEY, versions=range(4, 18), direct=fetch)
+API: Final = Api(key=KEY, versions=range(4, 18), direct=fetch)

@@ -6,7 +6,7 @@ Invariant: the bytes are those of the generic encoder, in every version from 4 t
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from penstock.apis.data.leader_hints import (
@@ -25,25 +25,25 @@ from penstock.protocol.unsigned_varint import encode_unsigned_varint
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 from penstock.storage.transaction_index import AbortedTxn
 
-FIRST_WITH_LOG_START = 5
-FIRST_WITH_SESSION = 7
-FIRST_WITH_PREFERRED_REPLICA = 11
-FIRST_FLEXIBLE = 12
-FIRST_WITH_TOPIC_ID = 13
-FIRST_WITH_HINTS = 16
+FIRST_WITH_LOG_START: Final = 5
+FIRST_WITH_SESSION: Final = 7
+FIRST_WITH_PREFERRED_REPLICA: Final = 11
+FIRST_FLEXIBLE: Final = 12
+FIRST_WITH_TOPIC_ID: Final = 13
+FIRST_WITH_HINTS: Final = 16
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_HEAD = struct.Struct(">ihi")  # throttle time, error, session
-_PARTITION = struct.Struct(">ihqq")  # number, error, high watermark, last stable offset
-_PARTITION_5 = struct.Struct(">ihqqq")  # and log start offset
-_PLAIN = struct.Struct(">ihqqqBi")  # flexible, no aborted transactions, no preferred replica
-_ABORTED = struct.Struct(">qq")
-_DIVERGING = struct.Struct(">BBiqB")  # tag, size, epoch, end offset, no tags
-_DIVERGING_BYTES = 13
-_DIVERGING_TAG = 0
-_LEADER_TAG = 1
-NO_REPLICA = -1
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">ihi")  # throttle time, error, session
+_PARTITION: Final = struct.Struct(">ihqq")  # number, error, high watermark, last stable offset
+_PARTITION_5: Final = struct.Struct(">ihqqq")  # and log start offset
+_PLAIN: Final = struct.Struct(">ihqqqBi")  # flexible, no aborted transactions, no preferred replica
+_ABORTED: Final = struct.Struct(">qq")
+_DIVERGING: Final = struct.Struct(">BBiqB")  # tag, size, epoch, end offset, no tags
+_DIVERGING_BYTES: Final = 13
+_DIVERGING_TAG: Final = 0
+_LEADER_TAG: Final = 1
+NO_REPLICA: Final = -1
 
 
 class FetchPartitionData(NamedTuple):

@@ -7,7 +7,7 @@ is satisfied, in order.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.apis.access import allows_topic, allows_transaction
 from penstock.apis.api import Api, Request
@@ -39,13 +39,13 @@ from penstock.storage.engine import AppendOrigin
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-FIRST_WITH_BATCHES = 3  # message format 2
-FIRST_WITH_ZSTD = 7
-UNCOUNTED_BYTES = 32 * 1024  # a usual batch: counting costs it more than reading
-_FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
-_ZSTD = int(Codec.ZSTD)
-_UNKNOWN = Offset(-1)
-_NONE = ErrorCode.NONE
+FIRST_WITH_BATCHES: Final = 3  # message format 2
+FIRST_WITH_ZSTD: Final = 7
+UNCOUNTED_BYTES: Final = 32 * 1024  # a usual batch: counting costs it more than reading
+_FLAGS_POSITION: Final = ATTRIBUTES_POSITION + 1  # the attributes' low byte
+_ZSTD: Final = int(Codec.ZSTD)
+_UNKNOWN: Final = Offset(-1)
+_NONE: Final = ErrorCode.NONE
 
 Batches = list[tuple[TopicPartition, memoryview]]
 Refusals = dict[int, PartitionAppended]  # by the partition's position in the request
@@ -289,18 +289,18 @@ def _refuse_magic(magic: int) -> PartitionAppended:
     )
 
 
-_DENIED = _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-_TRANSACTIONS_DENIED = _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-_MISSING = _refuse(
+_DENIED: Final = _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_TRANSACTIONS_DENIED: Final = _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_MISSING: Final = _refuse(
     ErrorCode.INVALID_RECORD,
     f"a partition of a request carries one record batch, of at least {HEADER_BYTES} bytes",
 )
-_ZSTD_REFUSED = _refuse(
+_ZSTD_REFUSED: Final = _refuse(
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     f"zstd needs Produce version {FIRST_WITH_ZSTD} or later; use a newer client or another codec",
 )
 
-API = Api(
+API: Final = Api(
     key=ApiKey.PRODUCE,
     versions=range(13),
     direct=produce,

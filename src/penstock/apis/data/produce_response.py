@@ -6,6 +6,7 @@ Invariant: the bytes are those of the generic encoder, in every version from 3 t
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from penstock.apis.data.leader_hints import (
     NO_HINT,
@@ -19,21 +20,21 @@ from penstock.protocol.produce_request import FIRST_FLEXIBLE_VERSION, TopicRecor
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 from penstock.replication.delayed_produce import PartitionAppended, RecordErrors
 
-FIRST_WITH_LOG_START = 5
-FIRST_WITH_MESSAGES = 8
-FIRST_WITH_HINTS = 10
+FIRST_WITH_LOG_START: Final = 5
+FIRST_WITH_MESSAGES: Final = 8
+FIRST_WITH_HINTS: Final = 10
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_FRAME = struct.Struct(">ii")  # size, correlation id
-_FLEXIBLE_FRAME = struct.Struct(">iiB")
-_PARTITION = struct.Struct(">ihqq")  # number, error, base offset, append time
-_PARTITION_5 = struct.Struct(">ihqqq")  # and log start offset
-_NO_TIME = bytes(4)  # throttle time
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_FRAME: Final = struct.Struct(">ii")  # size, correlation id
+_FLEXIBLE_FRAME: Final = struct.Struct(">iiB")
+_PARTITION: Final = struct.Struct(">ihqq")  # number, error, base offset, append time
+_PARTITION_5: Final = struct.Struct(">ihqqq")  # and log start offset
+_NO_TIME: Final = bytes(4)  # throttle time
 _NO_HINTS: Mapping[int, LeaderHint] = {}
 
 # The tail of a partition without an error, or with a plain one: no record errors, message, tags.
-_TAILS = {
+_TAILS: Final = {
     3: b"",
     4: b"",
     5: b"",
