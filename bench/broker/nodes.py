@@ -87,15 +87,20 @@ class Kafka:
 
 
 class Penstock:
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, sources: Path | None = None
+    ) -> None:
         self._settings = settings or {}
+        self._sources = sources  # a copy of src to run; None: what is installed
 
     def prepare(self, directory: Path, port: int) -> list[str]:
         program = Path(sys.executable).with_name("penstock")
+        chosen = [] if self._sources is None else ["env", f"PYTHONPATH={self._sources}"]
         data = str(directory / "data")
         pairs = [f"{name}={value}" for name, value in self._settings.items()]
         options = [option for pair in pairs for option in ("--set", pair)]
-        return [str(program), "up", "--data", data, "--listen", f"127.0.0.1:{port}", *options]
+        address = f"127.0.0.1:{port}"
+        return [*chosen, str(program), "up", "--data", data, "--listen", address, *options]
 
 
 class Node:
