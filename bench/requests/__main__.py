@@ -1,8 +1,9 @@
 """`python -m bench.requests`: prints JSON and writes bench/results/requests.json; some minutes.
 
 Small produces on 64 and on 500 connections, one in flight on each, sent by a process of its own
-(`generator`): requests per second, and the broker's processor time for each. Penstock runs plain
-and compiled beside Kafka; all are up all the time, and their rounds alternate.
+(`generator`): requests per second, and the broker's processor time for each. Then one request after
+another with its reply over two topics. Penstock runs plain and compiled beside Kafka; all are up
+all the time, and their rounds alternate.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +25,7 @@ from tools.compile_modules import compile_modules, listed_modules
 from bench.broker.nodes import Kafka, Node, Penstock, Prepared, require_kafka
 from bench.measure import data_home, write_results
 from bench.requests.produces import CONNECTIONS, Sample, create_topic, measure_produces
+from bench.requests.round_trips import create_topics, measure_round_trips
 
 KAFKA = "kafka"
 WARM_UP_S = 8.0  # until the JVM has compiled the hot code
@@ -35,12 +38,12 @@ def main() -> None:
         samples = _measure(Path(home), peers, options)
     results = {
         "kafka_version": KAFKA_VERSION,
+        # Others used the machine where the load is far above the number of cores.
         "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
-        "produce_100_bytes": {
-            f"{count}_connections": _compare(samples[count]) for count in options.connections
-        },
+        "seconds": options.seconds,
+        **{workload: _compare(of_peers) for workload, of_peers in samples.items()},
     }
-    if options.only:
+    if options.only or options.sources:
         print(results)
     else:
         write_results("requests", results)
@@ -81,23 +84,33 @@ def _peers(home: Path, options: argparse.Namespace) -> dict[str, Prepared]:
 
 def _measure(
     home: Path, peers: dict[str, Prepared], options: argparse.Namespace
-) -> dict[int, dict[str, list[Sample]]]:
-    samples: dict[int, dict[str, list[Sample]]] = {
-        count: {name: [] for name in peers} for count in options.connections
+) -> dict[str, dict[str, list[Sample]]]:
+    """By workload and peer, the samples of all rounds."""
+    works: dict[str, Callable[[Node], Sample]] = {
+        f"produce_{count}_connections": partial(
+            measure_produces, connections=count, seconds=options.seconds
+        )
+        for count in options.connections
+    }
+    works["request_and_reply"] = partial(measure_round_trips, seconds=options.seconds)
+    samples: dict[str, dict[str, list[Sample]]] = {
+        workload: {name: [] for name in peers} for workload in works
     }
     with ExitStack() as stack:
         nodes: dict[str, Node] = {}
         for name, peer in peers.items():
             nodes[name] = stack.enter_context(Node(peer, home / name))
             create_topic(nodes[name])  # it listens before connections take more ports
+            create_topics(nodes[name])
         for node in nodes.values():
             measure_produces(node, options.connections[0], WARM_UP_S)
+            measure_round_trips(node, WARM_UP_S / 4)
         for _ in range(options.rounds):
-            for count in options.connections:
+            for workload, work in works.items():
                 for name, node in nodes.items():
-                    sample = measure_produces(node, count, options.seconds)
-                    samples[count][name].append(sample)
-                    print(name, count, sample, file=sys.stderr, flush=True)
+                    sample = work(node)
+                    samples[workload][name].append(sample)
+                    print(name, workload, sample, file=sys.stderr, flush=True)
     return samples
 
 
@@ -120,7 +133,4 @@ def _compare(samples: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.TimeoutExpired as error:
-        sys.exit(str(error))
+    main()
