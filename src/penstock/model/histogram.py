@@ -5,11 +5,11 @@ No locks and no clock: its owner observes, others read snapshots.
 """
 
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_STEPS: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 # Upper bounds in seconds, inclusive: 10 µs to 70 s. A quantile is off by a third at most.
-BOUNDS_S: tuple[float, ...] = tuple(
+BOUNDS_S: Final[tuple[float, ...]] = tuple(
     round(step * 10.0**power, 9) for power in range(-5, 2) for step in _STEPS
 )
 
@@ -44,7 +44,7 @@ class DurationsSnapshot(NamedTuple):
         return 0.0
 
 
-NO_DURATIONS = DurationsSnapshot((0,) * (len(BOUNDS_S) + 1), 0.0)
+NO_DURATIONS: Final = DurationsSnapshot((0,) * (len(BOUNDS_S) + 1), 0.0)
 
 
 class DurationHistogram:

@@ -18,7 +18,12 @@ from penstock.network.large_requests import LargeRequests
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
 from penstock.network.send_queue import SendPath
-from penstock.network.statistics import Counters, ListenerStatistics, NetworkStatistics
+from penstock.network.statistics import (
+    COUNTED,
+    Counters,
+    ListenerStatistics,
+    NetworkStatistics,
+)
 from penstock.network.tls_socket import TlsSocket
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.audit.trail import NO_AUDIT, AuditTrail
@@ -166,7 +171,7 @@ class Server:
             waiting_for_memory=self._memory.waiting_count,
             listeners=self._listener_statistics(),
             certificates={name: tls.statistics() for name, tls in self._tls.items()},
-            **{name: getattr(counters, name) for name in Counters.__slots__},
+            **{name: getattr(counters, name) for name in COUNTED},
         )
 
     def _listener_statistics(self) -> dict[str, ListenerStatistics]:

@@ -251,10 +251,11 @@ class ReplicaManager:
         writes: list[ProducePartitionStatus] = []
         moved: list[TopicPartition] = []
         has_failed = False
-        for index, partition, written in zip(indexes, accepted, appended, strict=True):
+        for position, written in enumerate(appended):
+            index, partition = indexes[position], accepted[position]
             if isinstance(written, StorageError):
                 has_failed = has_failed or type(written) is LogFenced
-                self._count_failure(partition, written, items[appended.index(written)])
+                self._count_failure(partition, written, items[position])
                 # With the log start offset: Java's producer reads from it why its id is unknown.
                 results[index] = _refuse(code_of(written), message_of(written))._replace(
                     log_start_offset=partition.log.log_start_offset
