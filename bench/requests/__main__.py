@@ -68,15 +68,15 @@ def _peers(home: Path, options: argparse.Namespace) -> dict[str, Prepared]:
     wanted = options.only or ["plain", "compiled", KAFKA]
     peers: dict[str, Prepared] = {}
     if "plain" in wanted:
-        peers["plain"] = Penstock(Path(__file__).parents[2] / "src")
+        peers["plain"] = Penstock(sources=Path(__file__).parents[2] / "src")
     if "compiled" in wanted:
         sources = options.compiled
         if sources is None:
             sources = home / "compiled"
             compile_modules(sources, listed_modules())
-        peers["compiled"] = Penstock(sources)
+        peers["compiled"] = Penstock(sources=sources)
     if options.sources is not None:
-        peers["other"] = Penstock(options.sources)
+        peers["other"] = Penstock(sources=options.sources)
     if KAFKA in wanted:
         peers[KAFKA] = Kafka(require_kafka())
     return peers
