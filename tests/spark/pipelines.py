@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,16 @@ from penstock.spark.pipeline.reading import read_pipeline
 from penstock.spark.pipeline.run import PipelineRun, run_pipeline
 from penstock.spark.pipeline.spec import Pipeline
 
+FLAGS = re.DOTALL | re.MULTILINE
+ROOT = Path(__file__).parents[2]
+
+
+def documented(name: str) -> str:
+    """The example of docs/pipelines.md whose first line is a comment with this file name."""
+    blocks = re.findall(r"^```\w+\n(.*?)^```", (ROOT / "docs/pipelines.md").read_text(), FLAGS)
+    (block,) = [block for block in blocks if re.match(rf"(?:#|--) {re.escape(name)}\b", block)]
+    return str(block)
+
 
 class Written(NamedTuple):
     """A pipeline's file in its own folder."""
@@ -27,7 +38,9 @@ class Written(NamedTuple):
 
     def read(self) -> Pipeline:
         folder = self.path.parent
-        return read_pipeline("p.yaml", self.text, lambda name: (folder / name).read_text())
+        return read_pipeline(
+            "p.yaml", self.text, lambda name: (folder / name).read_text(), str(folder)
+        )
 
 
 def write_pipeline(folder: Path, text: str, names: Mapping[str, str] | None = None) -> Written:

@@ -100,7 +100,7 @@ def run(
     target = _spark_target(master, remote)
     as_json = wants_json(ctx, as_json)
     with _exit_on_errors():
-        if file.suffix == ".py":
+        if _is_declarative(file):
             totals = _run_python(file, target, _address(ctx, bootstrap), as_json)
         else:
             pipeline = _read(file)
@@ -204,7 +204,7 @@ def check(
 ) -> None:
     target = _spark_target(master, remote)
     with _exit_on_errors():
-        if file.suffix == ".py":
+        if _is_declarative(file):
             from penstock.spark.pipeline.declared import check_declared
 
             check_declared(file)
@@ -222,7 +222,7 @@ def check(
 
 
 def _not_checked(file: Path, *, topics: bool, sql: bool) -> str:
-    if file.suffix == ".py":
+    if _is_declarative(file):
         return "what it declares, which Spark knows"
     left = (("topics (--topics)", topics), ("SQL (--sql)", sql))
     return ", ".join(what for what, is_checked in left if not is_checked)
@@ -273,6 +273,18 @@ def strip(
     print(f'{folder}: stripped {changed} files of offsets; format("kafka") can continue it')
 
 
+def _is_declarative(file: Path) -> bool:
+    """Whether the file is one of Spark's declarative API, which Spark's own runner runs."""
+    if file.suffix != ".py":
+        return False
+    from penstock.spark.pipeline.python_document import is_pipeline_python
+
+    try:
+        return not is_pipeline_python(file.read_text())
+    except (OSError, UnicodeDecodeError):
+        return True
+
+
 def _read(file: Path) -> "Pipeline":
     from penstock.spark.pipeline.reading import read_pipeline
 
@@ -302,8 +314,8 @@ def _exit_on_errors() -> Iterator[None]:
     """Prints errors without a stack trace; exits with 2 if the file is wrong, else with 1."""
     from penstock.config.java import JavaMissing
     from penstock.spark.failures import SparkWorkFailed
-    from penstock.spark.pipeline.document import YamlMissing
     from penstock.spark.pipeline.problems import PipelineInvalid
+    from penstock.spark.pipeline.tree import YamlMissing
     from penstock.spark.session.connect_server import ConnectStopped
 
     try:

@@ -24,7 +24,9 @@ _COLUMNS = ("sink", "batch", "rows", "written", "rows/s", "lag", "ms")
 def progress_display(*, as_json: bool) -> Iterator["Show"]:
     """Yields a function that shows a micro-batch."""
     if as_json:
-        yield lambda progress: show_json(progress._asdict())
+        yield lambda progress: show_json(
+            {**progress._asdict(), "violations": dict(progress.violations)}
+        )
     elif sys.stderr.isatty():
         with _live_table() as show:
             yield show
@@ -53,9 +55,11 @@ class _Lines:
 def _line(progress: "PipelineProgress", totals: "QueryTotals") -> str:
     written = "" if totals.written is None else f", {totals.written:,} written"
     lag = "" if progress.lag is None else f", lag {progress.lag:,}"
+    wrong = sum(totals.violations.values())
+    violations = f", {wrong:,} violations" if wrong else ""
     return (
         f"{progress.sink}: batch {progress.batch}, {totals.rows:,} rows{written}, "
-        f"{progress.rows_per_s:,.0f} rows/s{lag}"
+        f"{progress.rows_per_s:,.0f} rows/s{lag}{violations}"
     )
 
 
@@ -116,6 +120,11 @@ def show_totals(totals: "Mapping[str, QueryTotals]", *, as_json: bool) -> None:
     ]
     if rows:
         show_table(("sink", "batches", "rows", "written", "rows/s", "lag"), rows)
+    violations = [
+        [sink, name, count] for sink, t in totals.items() for name, count in t.violations.items()
+    ]
+    if violations:
+        show_table(("sink", "expectation", "rows that do not meet it"), violations)
 
 
 def _as_json(totals: "QueryTotals") -> dict[str, Any]:
@@ -125,4 +134,5 @@ def _as_json(totals: "QueryTotals") -> dict[str, Any]:
         "written": totals.written,
         "rows_per_s": round(totals.rows_per_s, 1),
         "lag": totals.lag,
+        "violations": dict(totals.violations),
     }

@@ -5,9 +5,10 @@ neither a cluster nor Spark.
 from collections.abc import Iterable
 
 from penstock.model.ids import InvalidTopicName, check_topic_name
-from penstock.spark.codec.avro_types import avro_columns
 from penstock.spark.codec.ddl_columns import column_names
 from penstock.spark.errors import BadOption, SparkSourceError
+from penstock.spark.pipeline.check_relations import check_refinements
+from penstock.spark.pipeline.check_targets import check_merges
 from penstock.spark.pipeline.connector_options import (
     RESERVED,
     find_literal_secrets,
@@ -22,16 +23,14 @@ from penstock.spark.pipeline.spec import (
     RECORD_COLUMNS,
     BadValuePolicy,
     Encoding,
-    FileSource,
     FileTarget,
     Options,
     OutputMode,
     Pipeline,
     Sink,
-    Source,
     TopicSource,
     TopicTarget,
-    Watermark,
+    branch_sinks,
 )
 from penstock.spark.sink.options import parse_sink_options
 from penstock.spark.source.options import ReadMode as ReadMode
@@ -45,11 +44,13 @@ def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
     for source in pipeline.sources:
         if isinstance(source, TopicSource):
             _check_topic_source(source, pipeline, problems)
-        if source.watermark is not None:
-            _check_watermark(source, source.watermark, problems)
-    for view, line, other, other_line in later_views(pipeline):
+    check_refinements(pipeline, problems)
+    for name, line, other, other_line in later_views(pipeline):
         where = "reads itself" if line == other_line else f"reads view {other}, which is below it"
-        problems.add(line, f"view {view}: {where} (line {other_line}): define views before use")
+        problems.add(line, f"view {name}: {where} (line {other_line}): define views before use")
+    for view in pipeline.views:
+        if view.dead_letter is not None:
+            _check_topic_names([view.dead_letter], view.line, f"view {view.name}", problems)
     for sink in pipeline.sinks:
         _check_sink(sink, pipeline, problems)
     _check_checkpoints(pipeline.sinks, problems)
@@ -64,34 +65,6 @@ def _check_names(pipeline: Pipeline, problems: Problems) -> None:
             problems.add(
                 relation.line, f"the name {relation.name!r} is already used in line {first}"
             )
-
-
-def _check_watermark(source: Source, watermark: Watermark, problems: Problems) -> None:
-    where = f"source {source.name}"
-    if not source.is_stream:
-        problems.add(watermark.line, f"{where}: only a stream has a watermark; add `stream: true`")
-    columns = _find_columns(source)
-    if columns is not None and watermark.column.lower() not in {name.lower() for name in columns}:
-        problems.add(
-            watermark.line,
-            f"{where}: there is no column {watermark.column!r} for the watermark"
-            f"{suggest(watermark.column, columns)}; there are: {listed(columns)}",
-        )
-
-
-def _find_columns(source: Source) -> list[str] | None:
-    """The source's columns; None if only Spark knows them."""
-    if isinstance(source, FileSource):
-        return None if source.columns is None else column_names(source.columns)
-    if not isinstance(source, TopicSource):
-        return None
-    metadata = [*RECORD_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
-    value = source.value
-    if value.encoding in (Encoding.TEXT, Encoding.BINARY):
-        return ["value", *metadata]
-    if value.columns is not None:
-        return [*column_names(value.columns), *metadata]
-    return None if value.avro is None else [*avro_columns(value.avro), *metadata]
 
 
 def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Problems) -> None:
@@ -122,7 +95,8 @@ def _check_value_columns(source: TopicSource, where: str, problems: Problems) ->
                 f"{where}: columns {listed(taken)} are the record's own metadata; rename yours",
             )
     is_plain = value.encoding in (Encoding.TEXT, Encoding.BINARY)
-    if is_plain and source.bad_values is not BadValuePolicy.FAIL:
+    aside = source.refinement.sends_dead_letters()
+    if is_plain and source.bad_values is not BadValuePolicy.FAIL and not aside:
         problems.add(
             value.line,
             f"{where}: every value is {value.encoding}, so nothing can fail to parse; give the "
@@ -152,6 +126,10 @@ def _check_sink(sink: Sink, pipeline: Pipeline, problems: Problems) -> None:
         )
     if isinstance(sink.target, TopicTarget):
         _check_topic_target(sink.target, sink, pipeline, problems)
+    check_merges(sink, problems)
+    for part in branch_sinks(sink):
+        if isinstance(part.target, TopicTarget):
+            _check_topic_target(part.target, part, pipeline, problems)
 
 
 def _check_topic_target(

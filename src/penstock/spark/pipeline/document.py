@@ -1,4 +1,4 @@
-"""YAML as sections in which every entry has its line number. Independent of pipelines.
+"""A tree as sections in which every entry has its line number. Independent of pipelines.
 
 Entries are marked when they are read: an entry that is left when a section is `done` is reported as
 a mistake, never ignored.
@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem, Problems, listed, suggest
+from penstock.spark.pipeline.tree import import_yaml
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _NULL = "tag:yaml.org,2002:null"
@@ -20,17 +21,18 @@ class Text(NamedTuple):
     line: int  # of its first character: the text of a block starts after its `|`
 
 
-class YamlMissing(ImportError):
-    """PyYAML is not installed."""
-
-
 def read_document(file: str, text: str, problems: Problems) -> "Section":
-    """The file's top section. Invalid YAML raises at once, because nothing else can be checked."""
-    yaml = _import_yaml()
+    """The top section of YAML. Invalid YAML raises at once, because nothing else can be checked."""
+    yaml = import_yaml()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise PipelineInvalid(file, [_syntax_problem(error)]) from None
+    return top_section(file, node, problems)
+
+
+def top_section(file: str, node: Any, problems: Problems) -> "Section":
+    """The top section of a tree, whatever it was written in."""
     if node is None:
         raise PipelineInvalid(file, [Problem(1, "the file is empty: `penstock pipeline init`")])
     if node.id != "mapping":
@@ -39,16 +41,6 @@ def read_document(file: str, text: str, problems: Problems) -> "Section":
             file, [Problem(where, "a pipeline is a list of `name: value` lines, with `sinks:`")]
         )
     return Section(node, "the file", problems)
-
-
-def _import_yaml() -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise YamlMissing(
-            "pipelines need PyYAML, which comes with: pip install 'penstock[spark]'"
-        ) from None
-    return yaml
 
 
 def _syntax_problem(error: Any) -> Problem:

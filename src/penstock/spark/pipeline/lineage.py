@@ -34,7 +34,7 @@ def later_views(pipeline: Pipeline) -> Iterator[tuple[str, int, str, int]]:
     each is built when those below it do not exist yet."""
     lines = {view.name.lower(): view.line for view in pipeline.views}
     for view in pipeline.views:
-        for name in sorted(relations_in(view.sql, lines)):
+        for name in sorted(_read_by(view.reads, lines)):
             if lines[name] >= view.line:
                 yield view.name, view.line, name, lines[name]
 
@@ -42,15 +42,21 @@ def later_views(pipeline: Pipeline) -> Iterator[tuple[str, int, str, int]]:
 def read_relations(pipeline: Pipeline, reads: Sql | str) -> set[str]:
     """All sources and views that a sink's query reads, directly or through views; lower case."""
     names = [relation.name for relation in (*pipeline.sources, *pipeline.views)]
-    queries = {view.name.lower(): view.sql for view in pipeline.views}
+    queries = {view.name.lower(): view.reads for view in pipeline.views}
     ahead = [reads.lower()] if isinstance(reads, str) else list(relations_in(reads, names))
     seen: set[str] = set()
     while ahead:
         name = ahead.pop()
         if name not in seen:
             seen.add(name)
-            ahead += relations_in(queries[name], names) if name in queries else ()
+            ahead += _read_by(queries[name], names) if name in queries else ()
     return seen
+
+
+def _read_by(reads: Sql | str, names: Collection[str]) -> set[str]:
+    if isinstance(reads, Sql):
+        return relations_in(reads, names)
+    return {reads.lower()} & {name.lower() for name in names}
 
 
 def _plain(name: str) -> str:

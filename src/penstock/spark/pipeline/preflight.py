@@ -8,7 +8,13 @@ from penstock.client.metadata import ClusterMetadata
 from penstock.model.errors import ErrorCode
 from penstock.spark.connect.reachable import connect, explaining_unreachable
 from penstock.spark.failures import ClusterNotReady
-from penstock.spark.pipeline.spec import Pipeline, TopicTarget
+from penstock.spark.pipeline.spec import (
+    Pipeline,
+    PipelineView,
+    TopicSource,
+    TopicTarget,
+    branch_sinks,
+)
 
 _BEING_CREATED = ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -30,9 +36,11 @@ def check_topics(pipeline: Pipeline, bootstrap: str) -> None:
 
 
 def _written_topics(pipeline: Pipeline) -> set[str]:
-    targets = [sink.target for sink in pipeline.sinks]
+    sinks = [part for sink in pipeline.sinks for part in branch_sinks(sink) or [sink]]
+    targets = [sink.target for sink in sinks]
+    relations: list[TopicSource | PipelineView] = [*pipeline.topic_sources(), *pipeline.views]
     return {target.topic for target in targets if isinstance(target, TopicTarget)} | {
-        source.dead_letter for source in pipeline.topic_sources() if source.dead_letter is not None
+        relation.dead_letter for relation in relations if relation.dead_letter is not None
     }
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition
@@ -9,6 +10,8 @@ from penstock.spark.source.offset_json import Offsets, read_offset
 
 # The name of the count that each query of a pipeline has Spark make, and its column.
 WRITTEN, WRITTEN_ROWS = "written", "rows"
+# Prefix of the counts of rows that violate the expectations of a source or view.
+VIOLATIONS = "violations of "
 
 
 class PipelineProgress(NamedTuple):
@@ -21,6 +24,7 @@ class PipelineProgress(NamedTuple):
     batch_ms: int
     lag: int | None  # records in the topics that are not read yet; None: not known
     written: int | None = None  # rows for the sink; None: not known
+    violations: Mapping[str, int] = MappingProxyType({})  # by "relation.expectation"
 
 
 class QueryTotals(NamedTuple):
@@ -32,6 +36,7 @@ class QueryTotals(NamedTuple):
     lag: int | None = None
     last_batch: int = -1
     written: int | None = None  # None: not known for any batch
+    violations: Mapping[str, int] = MappingProxyType({})  # by "relation.expectation"
 
     def after(self, progress: PipelineProgress) -> "QueryTotals":
         return QueryTotals(
@@ -41,6 +46,7 @@ class QueryTotals(NamedTuple):
             progress.lag,
             progress.batch,
             _add(self.written, progress.written),
+            _sum(self.violations, progress.violations),
         )
 
     @property
@@ -60,6 +66,7 @@ def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgre
         batch_ms=batch_ms,
         lag=_lag(progress_json.get("sources", [])),
         written=_written(progress_json),
+        violations=_violations(progress_json),
     )
 
 
@@ -67,6 +74,20 @@ def _written(progress_json: Mapping[str, Any]) -> int | None:
     """Spark itself counts the reports of a Python sink's tasks, not rows."""
     counted = progress_json.get("observedMetrics", {}).get(WRITTEN, {}).get(WRITTEN_ROWS)
     return None if counted is None else int(counted)
+
+
+def _violations(progress_json: Mapping[str, Any]) -> Mapping[str, int]:
+    """Every expectation that is checked, also those that all rows meet."""
+    return {
+        f"{observed.removeprefix(VIOLATIONS)}.{name}": int(count)
+        for observed, counts in progress_json.get("observedMetrics", {}).items()
+        if observed.startswith(VIOLATIONS)
+        for name, count in counts.items()
+    }
+
+
+def _sum(totals: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: totals.get(name, 0) + more.get(name, 0) for name in {**totals, **more}}
 
 
 def _add(total: int | None, more: int | None) -> int | None:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.spark.pipeline.document import Section
+from penstock.spark.pipeline.read_relations import read_refinement
 from penstock.spark.pipeline.read_values import (
     ParseContext,
     PlainEncoding,
     read_columns,
     read_options,
     read_value_format,
-    read_watermark,
 )
 from penstock.spark.pipeline.spec import (
     BadValuePolicy,
@@ -65,7 +65,7 @@ def _read_topic(
         dead_letter=dead_letter,
         has_headers=section.find_flag("headers", default=False),
         is_stream=section.find_flag("stream", default=True),
-        watermark=read_watermark(section, context),
+        refinement=read_refinement(section, context),
         options=read_options(section),
     )
     if kind == "topic_pattern" and named is not None and len(named) > 1:
@@ -146,7 +146,7 @@ def _read_files(name: str, section: Section, context: ParseContext) -> FileSourc
         format=format_name or "",
         columns=read_columns(section, "schema"),
         is_stream=section.find_flag("stream", default=False),
-        watermark=read_watermark(section, context),
+        refinement=read_refinement(section, context),
         options=read_options(section),
     )
     if source.is_stream and "schema" not in section:
@@ -161,7 +161,7 @@ def _read_table(name: str, section: Section, context: ParseContext) -> TableSour
         line=section.line,
         table=table or "",
         is_stream=section.find_flag("stream", default=False),
-        watermark=read_watermark(section, context),
+        refinement=read_refinement(section, context),
         options=read_options(section),
     )
     return source if table else None

@@ -1,8 +1,8 @@
 """Reads what sources and sinks have in common: value formats, durations, options."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -11,9 +11,12 @@ from penstock.spark.codec.ddl_columns import NotColumns, column_names, to_ddl
 from penstock.spark.pipeline.document import Section
 from penstock.spark.pipeline.durations import find_span
 from penstock.spark.pipeline.problems import Problems
-from penstock.spark.pipeline.spec import Encoding, Option, Options, Sql, ValueFormat, Watermark
+from penstock.spark.pipeline.spec import Encoding, Option, Options, Sql, ValueFormat
 
 REGISTRY_PREFIX_BYTES = 5  # a zero byte and the schema's id
+
+
+_WITH_COLUMNS = (Encoding.JSON, Encoding.DEBEZIUM)
 
 
 class PlainEncoding(StrEnum):
@@ -27,11 +30,14 @@ class ParseContext:
 
     problems: Problems
     read_file: Callable[[str], str]
+    base: str = "."  # the folder of the file
     folder: str = ""  # for the pipeline's checkpoints
     trigger: str | None = None
+    has_lake_jars: bool = False  # Spark itself writes Delta and Iceberg
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # of a Python file
 
-    def within(self, *, folder: str, trigger: str | None) -> Self:
-        return replace(self, folder=folder, trigger=trigger)
+    def within(self, *, folder: str, trigger: str | None, has_lake_jars: bool) -> Self:
+        return replace(self, folder=folder, trigger=trigger, has_lake_jars=has_lake_jars)
 
     def find_span(self, section: Section, name: str) -> str | None:
         value = section.find_value(name)
@@ -60,21 +66,6 @@ def find_sql(section: Section, name: str) -> Sql | None:
     return Sql(text=text.value, line=text.line) if text else None
 
 
-def read_watermark(section: Section, context: ParseContext) -> Watermark | None:
-    watermark = section.find_section("watermark")
-    if watermark is None:
-        return None
-    column = watermark.find_value("column")
-    delay = context.find_span(watermark, "delay")
-    watermark.done()
-    for name in ("column", "delay"):
-        if name not in watermark:
-            watermark.wrong(name, f"{name!r} is missing: {{column: at, delay: 10 minutes}}")
-    if column is None or delay is None:
-        return None
-    return Watermark(column=column, delay=delay, line=watermark.line)
-
-
 def read_columns(section: Section, name: str) -> str | None:
     """Spark's DDL, given as text or as `name: type` lines."""
     if name not in section:
@@ -101,7 +92,9 @@ def read_value_format(
     line = section.line_of("value")
     if "value" not in section or section.is_text("value"):
         encoding = section.find_choice("value", Encoding) or default
-        if encoding is Encoding.AVRO or (encoding is Encoding.JSON and needs_columns):
+        if encoding is Encoding.DEBEZIUM and not needs_columns:
+            section.wrong("value", "debezium is a format to read, not to write")
+        elif encoding is Encoding.AVRO or (encoding in _WITH_COLUMNS and needs_columns):
             section.wrong("value", _needs_schema(encoding))
         return ValueFormat(encoding=encoding, line=line, options={})
     inner = section.find_section("value")
@@ -117,7 +110,9 @@ def _read_format_section(
 ) -> ValueFormat:
     encoding = inner.find_choice("format", Encoding) or default
     columns, avro, skip_bytes, options = None, None, 0, {}
-    if encoding is Encoding.JSON:
+    if encoding is Encoding.DEBEZIUM and not needs_columns:
+        inner.wrong("format", "debezium is a format to read, not to write")
+    if encoding in _WITH_COLUMNS:
         options = dict(read_options(inner))
         columns = read_columns(inner, "schema") if needs_columns else None
         if needs_columns and "schema" not in inner:
@@ -136,6 +131,10 @@ def _read_format_section(
 
 
 def _needs_schema(encoding: Encoding) -> str:
+    if encoding is Encoding.DEBEZIUM:
+        return (
+            "Debezium needs the columns of the table: value: {format: debezium, schema: 'id INT'}"
+        )
     if encoding is Encoding.JSON:
         return "JSON needs the columns: value: {format: json, schema: 'user STRING, at TIMESTAMP'}"
     return "Avro needs its schema: value: {format: avro, schema_file: click.avsc}"

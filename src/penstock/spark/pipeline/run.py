@@ -56,9 +56,9 @@ def run_pipeline(
 ) -> dict[str, QueryTotals]:
     """Returns each query's totals. Raises PipelineInvalid or QueryFailed, with all queries
     stopped."""
-    build_sources_and_views(pipeline, spark, run.bootstrap)
+    relations = build_sources_and_views(pipeline, spark, run.bootstrap)
     flows = [build_flow(pipeline, spark, sink) for sink in pipeline.sinks]
-    flows += build_dead_letters(pipeline, spark, run.bootstrap)
+    flows += build_dead_letters(pipeline, spark, run.bootstrap, relations)
     streams = []
     for flow in flows:
         if flow.rows.isStreaming:

@@ -3,14 +3,15 @@
 Line numbers are kept for errors that only Spark can find.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 # The record's metadata, which a topic source adds to the columns of the value.
 RECORD_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 HEADERS_COLUMN = "_headers"
+CHANGE_COLUMNS = ("_op", "_deleted", "_changed_at")  # what Debezium's envelope adds to its row
 DEFAULT_CHECKPOINTS = "penstock-checkpoints"
 
 
@@ -18,6 +19,7 @@ class Encoding(StrEnum):
     """How the bytes of a key or value are decoded."""
 
     JSON = "json"
+    DEBEZIUM = "debezium"
     AVRO = "avro"
     TEXT = "text"
     BINARY = "binary"
@@ -68,6 +70,61 @@ class Watermark:
     column: str
     delay: str  # Spark's interval string: "10 minutes"
     line: int
+    expression: Sql | None = None  # makes the column; None: the rows have it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dedup:
+    """Of rows with equal values in these columns, the first within the watermark is kept."""
+
+    by: tuple[str, ...]
+    line: int
+
+
+class ViolationPolicy(StrEnum):
+    """What becomes of a row that does not meet an expectation."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    name: str
+    condition: Sql  # null is a violation, too
+    otherwise: ViolationPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refinement:
+    """What is done with the rows of a source or view, in this order: event time, expectations,
+    watermark, duplicates."""
+
+    watermark: Watermark | None = None
+    expectations: tuple[Expectation, ...] = ()
+    dedup: Dedup | None = None
+
+    def sends_dead_letters(self) -> bool:
+        policies = [expectation.otherwise for expectation in self.expectations]
+        return ViolationPolicy.DEAD_LETTER in policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonFunction:
+    path: str  # "package.module:function"
+    line: int
+    returns: str | None = None  # Spark's DDL; None: the function's annotation says it
+    function: Callable[..., Any] | None = None  # given directly, in a Python file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlFunction:
+    """A Python function that SQL can call by this name."""
+
+    name: str
+    line: int
+    python: PythonFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +141,7 @@ class TopicSource:
     dead_letter: str | None
     has_headers: bool
     is_stream: bool
-    watermark: Watermark | None
+    refinement: Refinement
     options: Options
 
 
@@ -96,7 +153,7 @@ class FileSource:
     format: str
     columns: str | None
     is_stream: bool
-    watermark: Watermark | None
+    refinement: Refinement
     options: Options
 
 
@@ -106,7 +163,7 @@ class TableSource:
     line: int
     table: str
     is_stream: bool
-    watermark: Watermark | None
+    refinement: Refinement
     options: Options
 
 
@@ -117,7 +174,10 @@ Source = TopicSource | FileSource | TableSource
 class PipelineView:
     name: str
     line: int
-    sql: Sql
+    reads: str | Sql  # the name of a source or view, or a query
+    python: PythonFunction | None  # from a DataFrame to a DataFrame
+    refinement: Refinement
+    dead_letter: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +210,58 @@ class FormatTarget:
     format: str
 
 
-Target = TopicTarget | FileTarget | TableTarget | FormatTarget
+class LakeFormat(StrEnum):
+    """Table formats that are written without Spark's jars."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+class MergeKind(StrEnum):
+    UPSERT = "upsert"  # the latest row of each key
+    SCD2 = "scd2"  # all versions of it: slowly changing dimension, type 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    kind: MergeKind
+    keys: tuple[str, ...]
+    line: int
+    order: str | None  # a column; of two rows of a key, that with the higher value is the later
+    delete: Sql | None  # an expression: whether the row deletes its key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeTarget:
+    path: str
+    format: LakeFormat
+    partition_by: tuple[str, ...]
+    merge: Merge | None  # None: rows are appended
+
+
+SingleTarget = TopicTarget | FileTarget | TableTarget | FormatTarget | LakeTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One of several targets of a sink: its share of the rows."""
+
+    name: str
+    line: int
+    where: Sql | None
+    select: tuple[str, ...]  # SQL expressions; empty: all columns
+    target: SingleTarget
+    options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchTargets:
+    """Several targets that are written by one query, which reads once."""
+
+    branches: tuple[Branch, ...]
+
+
+Target = SingleTarget | BranchTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,34 +276,52 @@ class Sink:
     options: Options
 
 
+def branch_sinks(sink: Sink) -> list[Sink]:
+    """A sink for each of several targets, with what they have in common; none if there is one."""
+    if not isinstance(sink.target, BranchTargets):
+        return []
+    return [
+        replace(
+            sink,
+            name=f"{sink.name}, target {branch.name}",
+            line=branch.line,
+            target=branch.target,
+            options={**sink.options, **branch.options},
+        )
+        for branch in sink.target.branches
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     file: str
+    folder: str  # in which the modules of its Python functions are looked for
     name: str
     bootstrap: str | None
     checkpoints: str
     low_latency: bool
     settings: Mapping[str, str]  # Spark's
     sources: tuple[Source, ...]
+    functions: tuple[SqlFunction, ...]
     views: tuple[PipelineView, ...]
     sinks: tuple[Sink, ...]
 
     def topic_sources(self) -> list[TopicSource]:
         return [source for source in self.sources if isinstance(source, TopicSource)]
 
-    def dead_letter_sink(self, source: TopicSource) -> Sink | None:
-        """The sink for the source's records that do not parse; None if it has no dead_letter."""
-        if source.dead_letter is None:
+    def dead_letter_sink(self, relation: TopicSource | PipelineView) -> Sink | None:
+        """The sink for the rows that are kept aside; None if the relation has no dead_letter."""
+        if relation.dead_letter is None:
             return None
-        name = f"{source.name}.dead-letter"
-        whole = ValueFormat(encoding=Encoding.BINARY, line=source.line, options={})
+        name = f"{relation.name}.dead-letter"
+        whole = ValueFormat(encoding=Encoding.BINARY, line=relation.line, options={})
         target = TopicTarget(
-            topic=source.dead_letter, value=whole, key=None, headers=None, partition=None
+            topic=relation.dead_letter, value=whole, key=None, headers=None, partition=None
         )
         return Sink(
             name=name,
-            line=source.line,
-            reads=source.name,
+            line=relation.line,
+            reads=relation.name,
             target=target,
             mode=None,
             trigger=None,

@@ -4,6 +4,7 @@ A value that does not parse never becomes a row: the source fails, skips it, or 
 dead-letter topic, as the file says. A record without a value (a tombstone) is a row of nulls.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -13,14 +14,18 @@ from penstock.spark.codec.avro_types import avro_columns
 from penstock.spark.codec.avro_values import avro_decoder, avro_encoder
 from penstock.spark.codec.ddl_columns import quoted, to_ddl
 from penstock.spark.pipeline.connector_options import values_of
+from penstock.spark.pipeline.debezium import change_columns, changed_row, envelope_ddl, is_envelope
+from penstock.spark.pipeline.refining import violation_reasons, with_event_time
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
     RECORD_COLUMNS,
     BadValuePolicy,
     Encoding,
+    PipelineView,
     TopicSource,
     TopicTarget,
     ValueFormat,
+    ViolationPolicy,
 )
 from penstock.spark.session.spark_messages import BAD_VALUE_MARK
 
@@ -31,6 +36,10 @@ _BAD = "_penstock_bad"
 _PARSED = "_penstock_parsed"
 _WHOLE = "_penstock_whole"
 _ONCE = "_penstock_once"
+_RECORD = "_penstock_record"
+_IS_BAD = "_penstock_is_bad"
+_REASON = "_penstock_reason"
+_ROW = "_penstock_row"
 # A `}` followed by anything but white space, `,`, `]` or `}`: inside a string, or a second value.
 _MAYBE_MORE = r"\}\s*[^\s,\]}]"
 
@@ -44,17 +53,58 @@ def good_rows(source: TopicSource, records: "DataFrame") -> "DataFrame":
         return records.select(f.col("value").cast("string").alias("value"), *metadata)
     parsed = _parsed(source.value, records, [*metadata, f.col("value")])
     checked = parsed.where(_keeps(source) & (f.col(_ONCE) >= 0))
+    if source.value.encoding is Encoding.DEBEZIUM:  # a tombstone follows each delete
+        checked = checked.where(f.col("value").isNotNull())
     names = [*RECORD_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
-    return checked.select(f"{_PARSED}.*", *names).drop(_BAD)
+    return _with_columns(checked, source.value, [f.col(name) for name in names])
 
 
 def dead_letters(source: TopicSource, records: "DataFrame", pipeline: str) -> "DataFrame":
-    """Records that do not parse, unchanged except for headers with the error and the origin."""
-    names = ("key", "value", "headers", "topic", "partition", "offset")
-    parsed = _parsed(source.value, records, [f.col(name) for name in names])
-    return parsed.where(_is_bad() & (f.col(_ONCE) >= 0)).select(
-        "key", "value", f.concat(_own_headers(), _reasons(source, pipeline)).alias("headers")
+    """Records that do not parse or whose row violates an expectation that keeps them aside,
+    unchanged except for headers with the error and the origin."""
+    whole = f.struct("key", "value", "headers", "topic", "partition", "offset").alias(_RECORD)
+    staged = _staged(source, records, whole)
+    aside = with_event_time(staged, source.refinement)
+    reason = f.when(f.col(_IS_BAD), f.col(_REASON)).otherwise(
+        violation_reasons(source.refinement, ViolationPolicy.DEAD_LETTER)
     )
+    record = f.col(_RECORD)
+    origin = {
+        "penstock.source": f.lit(source.name),
+        "penstock.topic": record["topic"],
+        "penstock.partition": record["partition"].cast("string"),
+        "penstock.offset": record["offset"].cast("string"),
+    }
+    kept = aside.select(_RECORD, reason.alias(_REASON)).where(f.col(_REASON).isNotNull())
+    headers = f.concat(_own_headers(record["headers"]), _origin(pipeline, origin))
+    return kept.select(
+        record["key"].alias("key"), record["value"].alias("value"), headers.alias("headers")
+    )
+
+
+def _staged(source: TopicSource, records: "DataFrame", whole: "Column") -> "DataFrame":
+    """Rows with the record they come from, whether it is bad, and why."""
+    metadata = _record_columns(source)
+    if source.value.encoding in (Encoding.TEXT, Encoding.BINARY):
+        value = f.col("value")
+        text = value if source.value.encoding is Encoding.BINARY else value.cast("string")
+        fine = (f.lit(False).alias(_IS_BAD), f.lit(None).cast("string").alias(_REASON))
+        return records.select(text.alias("value"), *metadata, whole, *fine)
+    parsed = _parsed(source.value, records, [*metadata, whole, f.col("value")])
+    names = [*RECORD_COLUMNS, *([HEADERS_COLUMN] * source.has_headers), _RECORD]
+    columns = [f.col(name) for name in names]
+    bad = (_is_bad(source.value.encoding).alias(_IS_BAD), _parse_reason(source).alias(_REASON))
+    return _with_columns(parsed.where(f.col(_ONCE) >= 0), source.value, [*columns, *bad])
+
+
+def row_dead_letters(view: PipelineView, rows: "DataFrame", pipeline: str) -> "DataFrame":
+    """Rows of a view that violate an expectation that keeps them aside, as JSON."""
+    reason = violation_reasons(view.refinement, ViolationPolicy.DEAD_LETTER).alias(_REASON)
+    value = f.to_json(f.struct(*(f.col(quoted(name)) for name in rows.columns)))
+    aside = with_event_time(rows, view.refinement).select(reason, value.alias("value"))
+    headers = _origin(pipeline, {"penstock.view": f.lit(view.name)})
+    kept = aside.where(f.col(_REASON).isNotNull())
+    return kept.select(f.encode("value", "UTF-8").alias("value"), headers.alias("headers"))
 
 
 def records_of(rows: "DataFrame", target: TopicTarget) -> "DataFrame":
@@ -93,9 +143,21 @@ def _parsed(value: ValueFormat, records: "DataFrame", kept: list["Column"]) -> "
     return records.select(*kept, _parse(value).alias(_PARSED), whole, f.rand().alias(_ONCE))
 
 
+def _with_columns(rows: "DataFrame", value: ValueFormat, others: list["Column"]) -> "DataFrame":
+    """The value's columns of parsed rows, and others."""
+    if value.encoding is not Encoding.DEBEZIUM:
+        return rows.select(f"{_PARSED}.*", *others).drop(_BAD)
+    change = f.col(_PARSED)
+    return rows.withColumn(_ROW, changed_row(change)).select(
+        f"{_ROW}.*", *change_columns(change), *others
+    )
+
+
 def _parse(value: ValueFormat) -> "Column":
     """A struct of the value's columns plus the parse error, or null."""
     ddl = f"{value_ddl(value)}, {quoted(_BAD)} STRING"
+    if value.encoding is Encoding.DEBEZIUM:
+        ddl = f"{envelope_ddl(value_ddl(value))}, {quoted(_BAD)} STRING"
     if value.encoding is Encoding.AVRO:
         result = StructType.fromDDL(ddl)
         assert isinstance(result, StructType)
@@ -110,7 +172,7 @@ def _is_whole(value: ValueFormat) -> "Column":
     Parsed as the only element of an array, a value with something behind it fails. That is done
     only for values that look suspicious.
     """
-    if value.encoding is not Encoding.JSON:
+    if value.encoding not in (Encoding.JSON, Encoding.DEBEZIUM):
         return f.lit(True)
     text = f.rtrim(f.col("value").cast("string"))
     alone = f.from_json(
@@ -120,16 +182,20 @@ def _is_whole(value: ValueFormat) -> "Column":
     return f.when(looks_odd, f.coalesce(f.size(alone) == 1, f.lit(False))).otherwise(True)
 
 
-def _is_bad() -> "Column":
+def _is_bad(encoding: Encoding) -> "Column":
     parsed = f.col(_PARSED)
     is_wrong = parsed.isNull() | parsed[_BAD].isNotNull() | ~f.col(_WHOLE)
+    if encoding is Encoding.DEBEZIUM:
+        is_wrong = is_wrong | ~is_envelope(parsed)
     return f.col("value").isNotNull() & is_wrong
 
 
 def _keeps(source: TopicSource) -> "Column":
     if source.bad_values is BadValuePolicy.FAIL:
-        return f.when(_is_bad(), f.raise_error(_complaint(source)).cast("boolean")).otherwise(True)
-    return ~_is_bad()
+        return f.when(
+            _is_bad(source.value.encoding), f.raise_error(_complaint(source)).cast("boolean")
+        ).otherwise(True)
+    return ~_is_bad(source.value.encoding)
 
 
 def _complaint(source: TopicSource) -> "Column":
@@ -146,24 +212,19 @@ def _complaint(source: TopicSource) -> "Column":
     )
 
 
-def _own_headers() -> "Column":
+def _own_headers(headers: "Column") -> "Column":
     empty = f.array().cast("array<struct<key: string, value: binary>>")
-    return f.coalesce(f.col("headers"), empty)
+    return f.coalesce(headers, empty)
 
 
-def _reasons(source: TopicSource, pipeline: str) -> "Column":
-    kind = f"no {source.value.encoding.upper()} of the schema"
-    reason = f.when(
-        f.lit(source.value.encoding is Encoding.AVRO), f.col(f"{_PARSED}.{_BAD}")
-    ).otherwise(f.lit(kind))
-    headers = {
-        "penstock.error": reason,
-        "penstock.pipeline": f.lit(pipeline),
-        "penstock.source": f.lit(source.name),
-        "penstock.topic": f.col("topic"),
-        "penstock.partition": f.col("partition").cast("string"),
-        "penstock.offset": f.col("offset").cast("string"),
-    }
+def _parse_reason(source: TopicSource) -> "Column":
+    if source.value.encoding is Encoding.AVRO:
+        return f.col(f"{_PARSED}.{_BAD}")
+    return f.lit(f"no {source.value.encoding.upper()} of the schema")
+
+
+def _origin(pipeline: str, origin: Mapping[str, "Column"]) -> "Column":
+    headers = {"penstock.error": f.col(_REASON), "penstock.pipeline": f.lit(pipeline), **origin}
     return f.array(*(_header(name, value) for name, value in headers.items()))
 
 

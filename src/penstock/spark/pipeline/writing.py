@@ -2,14 +2,18 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.pipeline.batch_writing import write_batches, write_once_to_all
 from penstock.spark.pipeline.build import FORMAT, Flow
 from penstock.spark.pipeline.connector_options import sink_options, values_of
 from penstock.spark.pipeline.failures import QueryFailed
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
 from penstock.spark.pipeline.progress import WRITTEN, WRITTEN_ROWS
 from penstock.spark.pipeline.spec import (
+    BranchTargets,
     FileTarget,
     FormatTarget,
+    LakeTarget,
     OutputMode,
     Pipeline,
     Sink,
@@ -49,7 +53,11 @@ def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -
     elif sink.trigger is not None:
         writer = writer.trigger(processingTime=sink.trigger)
     try:
-        return Query(sink.name, sink.line, sink.checkpoint, _start(writer, sink, bootstrap))
+        if isinstance(sink.target, BranchTargets | LakeTarget):
+            running = writer.foreachBatch(write_batches(sink, bootstrap)).start()
+        else:
+            running = _start(writer, sink, bootstrap)
+        return Query(sink.name, sink.line, sink.checkpoint, running)
     except SPARK_ERRORS as error:
         raise _invalid(pipeline, sink, explain(str(error))) from None
 
@@ -63,6 +71,7 @@ def _counted(rows: "DataFrame") -> "DataFrame":
 
 def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "StreamingQuery":
     target = sink.target
+    assert not isinstance(target, BranchTargets | LakeTarget)
     if isinstance(target, TopicTarget):
         options = sink_options(target, sink, bootstrap)
         if sink.mode is OutputMode.UPDATE:
@@ -83,14 +92,18 @@ def write_once(pipeline: Pipeline, flow: Flow, bootstrap: str) -> None:
     if sink.mode in (OutputMode.UPDATE, OutputMode.COMPLETE):
         raise _invalid(pipeline, sink, f"mode {sink.mode} needs a stream, but it reads none")
     try:
-        _save(flow.rows.write.mode(sink.mode or OutputMode.APPEND), sink, bootstrap)
-    except SPARK_ERRORS as error:
+        if isinstance(sink.target, BranchTargets | LakeTarget):
+            write_once_to_all(flow.rows, sink, bootstrap)
+        else:
+            _save(flow.rows.write.mode(sink.mode or OutputMode.APPEND), sink, bootstrap)
+    except (*SPARK_ERRORS, SparkSourceError) as error:
         message = f"{pipeline.file}:{sink.line}: {sink.name}: {explain(str(error))}"
         raise QueryFailed(message) from None
 
 
 def _save(writer: "DataFrameWriter", sink: Sink, bootstrap: str) -> None:
     target = sink.target
+    assert not isinstance(target, BranchTargets | LakeTarget)
     if isinstance(target, TopicTarget):
         writer.format(FORMAT).options(**sink_options(target, sink, bootstrap)).save()
         return

@@ -8,9 +8,13 @@ import re
 
 # Prefix of errors that a pipeline itself raises inside a query.
 BAD_VALUE_MARK = "penstock found a bad value: "
+VIOLATION_MARK = "penstock found a violation: "
 
 _BAD_VALUE = re.compile(
     r"\[USER_RAISED_EXCEPTION\] " + re.escape(BAD_VALUE_MARK) + r"(.*?) SQLSTATE:", re.DOTALL
+)
+_VIOLATION = re.compile(
+    r"\[USER_RAISED_EXCEPTION\] " + re.escape(VIOLATION_MARK) + r"(.*?) SQLSTATE:", re.DOTALL
 )
 _PENSTOCK_ERROR = re.compile(r"^penstock\.[\w.]+: (.+)$", re.MULTILINE)
 _PYTHON_ERROR = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception)(?:: .+)?)$", re.MULTILINE)
@@ -44,6 +48,12 @@ def explain(text: str) -> str:
         return (
             f"{_shortened(bad_value[1])}; fix the record, or add `dead_letter: TOPIC` to the "
             "source to keep such records aside, or `bad_values: skip` to drop them"
+        )
+    violation = _VIOLATION.search(text)
+    if violation is not None:
+        return (
+            f"{_shortened(violation[1])}; fix the record, or give the expectation "
+            "`otherwise: drop` or `otherwise: dead_letter`"
         )
     own = _PENSTOCK_ERROR.findall(text)
     if own:

@@ -106,8 +106,8 @@ sinks:
     assert clicks.topics == ("clicks", "taps")
     assert json.loads(clicks.start["startingOffsets"]) == {"clicks": {"0": 23, "1": -2}}
     assert (clicks.dead_letter, clicks.bad_values) == ("dead", BadValuePolicy.DEAD_LETTER)
-    assert clicks.watermark is not None
-    assert clicks.watermark.delay == "10 minutes"
+    assert clicks.refinement.watermark is not None
+    assert clicks.refinement.watermark.delay == "10 minutes"
     assert (pages.columns, pages.is_stream) == ("`page` string", True)
     topic, files, table = pipeline.sinks
     assert isinstance(topic.target, TopicTarget)
@@ -150,7 +150,7 @@ sinks:
   out: {from: plain, format: noop}
 """
     )
-    lines = {view.name: view.sql.line for view in pipeline.views}
+    lines = {view.name: view.reads.line for view in pipeline.views if isinstance(view.reads, Sql)}
     assert lines == {"plain": 3, "block": 5, "folded": 8, "quoted": 10}
 
 
@@ -367,6 +367,7 @@ settings: {shuffle: 1}
     [
         ROOT / "src/penstock/spark/pipeline/example.yaml",
         *sorted((ROOT / "examples/pipelines").glob("*.yaml")),
+        *sorted((ROOT / "examples/pipelines").glob("*.sql")),
     ],
     ids=lambda path: path.name,
 )

@@ -1,0 +1,71 @@
+"""Checks sinks that merge into tables or have several targets. Needs no Spark."""
+
+from penstock.spark.pipeline.problems import Problems
+from penstock.spark.pipeline.spec import (
+    BranchTargets,
+    LakeFormat,
+    LakeTarget,
+    OutputMode,
+    Sink,
+    TableTarget,
+    TopicTarget,
+    branch_sinks,
+)
+
+
+def check_merges(sink: Sink, problems: Problems) -> None:
+    if isinstance(sink.target, BranchTargets):
+        _check_branches(sink, problems)
+    for part in branch_sinks(sink) or [sink]:
+        if isinstance(part.target, LakeTarget):
+            _check_lake(part, part.target, problems)
+
+
+def _check_lake(sink: Sink, target: LakeTarget, problems: Problems) -> None:
+    where = f"sink {sink.name}"
+    if target.format is LakeFormat.ICEBERG and "://" in target.path.removeprefix("file://"):
+        problems.add(
+            sink.line,
+            f"{where}: Iceberg tables are written to local paths, whose catalog is a file beside "
+            "them; use `format: delta`, or Spark's jars under `settings:`",
+        )
+    if sink.mode not in (None, OutputMode.APPEND) and target.merge is None:
+        problems.add(
+            sink.line,
+            f"{where}: a table is appended to; for mode {sink.mode} say how rows replace others: "
+            "`upsert: {key: id}`",
+        )
+    if sink.mode in (OutputMode.COMPLETE, OutputMode.OVERWRITE) and target.merge is not None:
+        problems.add(
+            sink.line,
+            f"{where}: rows are merged as they change: use `mode: update`, or drop `mode:`",
+        )
+
+
+def _check_branches(sink: Sink, problems: Problems) -> None:
+    assert isinstance(sink.target, BranchTargets)
+    where = f"sink {sink.name}"
+    if sink.mode not in (None, OutputMode.APPEND, OutputMode.UPDATE):
+        problems.add(
+            sink.line, f"{where}: several targets are appended to: drop `mode: {sink.mode}`"
+        )
+    paths: dict[str, str] = {}
+    for branch in sink.target.branches:
+        if isinstance(branch.target, TableTarget):
+            problems.add(
+                branch.line,
+                f"{where}, target {branch.name}: a table of the catalog cannot be one of several "
+                "targets, because a batch that is run again would be there twice: use a `path:`",
+            )
+        if isinstance(branch.target, TopicTarget) and branch.options:
+            problems.add(
+                branch.line,
+                f"{where}, target {branch.name}: all topics of a sink are written in one "
+                "transaction: move its `options:` to the sink",
+            )
+        path = getattr(branch.target, "path", None)
+        if path is not None and paths.setdefault(path, branch.name) != branch.name:
+            problems.add(
+                branch.line,
+                f"{where}, target {branch.name}: {path} is also the path of target {paths[path]}",
+            )
