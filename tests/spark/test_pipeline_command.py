@@ -222,6 +222,33 @@ def test_declared_pipeline_continues_with_each_run(
     ]
 
 
+SPECIFICATION = """
+name: shop
+storage: file://{folder}/storage
+libraries: [{glob: {include: "steps/**"}}]
+"""
+VIEW = "CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS lines FROM lines;"
+
+
+@pytest.mark.skipif(not is_long(), reason="starts Spark Connect")
+def test_specification_of_sparks_runner_has_files_in_python_and_sql(
+    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    create_topic(broker.bootstrap_servers, f"{topic_name}.out")
+    send(broker.bootstrap_servers, topic_name, [Sent(b"a"), Sent(b"b")])
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "lines.py").write_text(DECLARED.replace("{topic}", topic_name))
+    (tmp_path / "steps" / "counted.sql").write_text(VIEW)
+    spec = tmp_path / "spark-pipeline.yml"
+    spec.write_text(SPECIFICATION.replace("{folder}", str(tmp_path)))
+    with started(tmp_path, broker, str(spec), "--master", "local[2]") as process:
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors
+    assert len(values_of(broker, f"{topic_name}.out")) == 2
+    assert list((tmp_path / "spark-warehouse").glob("counted/*.parquet"))
+
+
 SERVER = """
 import sys
 from penstock.spark.pipeline.declared import server_address

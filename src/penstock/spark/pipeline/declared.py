@@ -1,4 +1,5 @@
-"""Pipelines in Python, with Spark's declarative API, run by Spark's own runner in a child process.
+"""Pipelines with Spark's declarative API, run by Spark's own runner in a child process: a Python
+file, or a specification (`spark-pipeline.yml`) that names files in Python and SQL.
 
 The runner speaks only Spark Connect. Without a given server, one is started in this process, on a
 free local port and with a token, and polled for the progress of its queries. A run reads the
@@ -21,6 +22,7 @@ from penstock.spark.pipeline.failures import PipelineFailed, QueryFailed
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
 from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals, read_progress
 from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
+from penstock.spark.pipeline.tree import import_yaml
 from penstock.spark.session.spark_messages import explain
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of a variabl
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 _POLL_S = 0.5
+SPECIFICATIONS = (".yml", ".yaml")
 
 
 class DeclaredPipeline(NamedTuple):
@@ -48,8 +51,25 @@ class DeclaredPipeline(NamedTuple):
         return self.folder / "spark.log"
 
 
+def is_specification(text: str) -> bool:
+    """Whether it is the YAML that Spark's own runner reads."""
+    try:
+        values = import_yaml().safe_load(text)
+    except Exception:  # not valid YAML: whoever reads it as a pipeline of ours says where
+        return False
+    return isinstance(values, dict) and "libraries" in values and "sinks" not in values
+
+
 def check_declared(file: Path) -> None:
-    """Checks only that the file is valid Python; Spark checks what it declares."""
+    """Checks only that the file is valid Python, or has what Spark's runner requires; Spark checks
+    what it declares."""
+    if file.suffix in SPECIFICATIONS:
+        values = import_yaml().safe_load(file.read_text())
+        missing = [name for name in ("name", "storage") if name not in values]
+        if missing:
+            message = f"Spark's runner needs `{missing[0]}:` in a specification with `libraries:`"
+            raise PipelineInvalid(str(file), [Problem(1, message)])
+        return
     try:
         compile(file.read_text(), str(file), "exec", dont_inherit=True)
     except OSError as error:
@@ -94,8 +114,11 @@ def run_declared(
     watch: "QueryWatch | None" = None,
 ) -> None:
     """Runs until all available data is read, or `stop` is set. Raises QueryFailed."""
-    spec = declared.folder / "spark-pipeline.yml"
-    spec.write_text(json.dumps(specification(declared), indent=2))  # JSON is YAML
+    if declared.file.suffix in SPECIFICATIONS:
+        spec = declared.file
+    else:
+        spec = declared.folder / "spark-pipeline.yml"
+        spec.write_text(json.dumps(specification(declared), indent=2))  # JSON is YAML
     environment = {
         **os.environ,
         "SPARK_REMOTE": address,
