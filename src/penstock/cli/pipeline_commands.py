@@ -19,6 +19,7 @@ from penstock.cli.connect import (
     wants_json,
 )
 from penstock.cli.pipeline_progress import note, progress_display, show_totals
+from penstock.cli.pipeline_steps import show_steps
 from penstock.cli.prepare_spark import PREPARE_HELP, prepare
 from penstock.cli.spark_work import MasterOption, get_spark_bootstrap
 from penstock.cli.stopping import stopped_by_signals
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 app = command_group("Run pipelines on Spark, from topics to topics, tables and files.")
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="YAML with SQL, or Python with pyspark.pipelines.")
+    Path, typer.Argument(metavar="FILE", help="YAML, SQL or Python; or of pyspark.pipelines.")
 ]
 RemoteOption = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.")
@@ -42,9 +43,10 @@ _STOPPING = "stopping; the next run continues from here"
 
 _RUN_HELP = """Run a pipeline until Ctrl-C; with --once, until it has read all available data.
 
-FILE is YAML with SQL (see `penstock pipeline init`), or Python with Spark's declarative API, which
-always runs once. Checkpoints are kept under ./penstock-checkpoints, beside Spark's log; the next
-run continues from there.
+FILE is YAML with SQL (see `penstock pipeline init`), SQL statements (.sql) or Python that calls
+`declare`; or what Spark's declarative API takes, a Python file or spark-pipeline.yml, which always
+runs once. Checkpoints are kept under ./penstock-checkpoints, beside Spark's log; the next run
+continues from there.
 
 \b
 Examples:
@@ -62,6 +64,18 @@ the topics exist, --sql has Spark check the SQL.
 Examples:
   penstock pipeline check clicks.yaml
   penstock pipeline check clicks.yaml --topics --sql
+"""
+
+_TRY_HELP = """Run a pipeline on a few records; show the rows of each step, write nothing.
+
+Reads N records of each source from where a new pipeline would start, as tables, and shows for each
+source, view and sink how many rows come in and go out, how many do not parse or violate an
+expectation, and the first rows.
+
+\b
+Examples:
+  penstock pipeline try clicks.yaml
+  penstock pipeline try clicks.yaml --records 1000 --rows 0 --json
 """
 
 _INIT_HELP = """Write an example pipeline that explains every setting.
@@ -192,6 +206,37 @@ def _run_python(
         return watch.totals
 
 
+@app.command("try", help=_TRY_HELP)
+def try_(
+    ctx: typer.Context,
+    file: FileArgument,
+    records: Annotated[
+        int, typer.Option("--records", min=1, metavar="N", help="Records of each source.")
+    ] = 100,
+    rows: Annotated[
+        int, typer.Option("--rows", min=0, metavar="N", help="Rows of each step to show.")
+    ] = 3,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    target, as_json = _spark_target(master, remote), wants_json(ctx, as_json)
+    with _exit_on_errors():
+        if _is_declarative(file):
+            fail(f"{file} is one of Spark's declarative API, which has no trial runs", 2)
+        pipeline = _read(file)
+        address = _address(ctx, bootstrap, pipeline.bootstrap)
+        from penstock.spark.pipeline.preflight import check_topics
+
+        check_topics(pipeline, address, read_only=True)
+        with _session(pipeline, target) as spark:
+            from penstock.spark.pipeline.trying import Sample, try_pipeline
+
+            steps = try_pipeline(pipeline, spark, address, Sample(records, rows))
+            show_steps(steps, as_json=as_json)
+
+
 @app.command(help=_CHECK_HELP)
 def check(
     ctx: typer.Context,
@@ -231,7 +276,9 @@ def _not_checked(file: Path, *, topics: bool, sql: bool) -> str:
 def _check_sql(pipeline: "Pipeline", target: SparkTarget, bootstrap: str) -> None:
     with _session(pipeline, target) as spark:
         from penstock.spark.pipeline.build import build_flow, build_sources_and_views
+        from penstock.spark.pipeline.registered import with_registered_schemas
 
+        pipeline = with_registered_schemas(pipeline)
         build_sources_and_views(pipeline, spark, bootstrap)
         for sink in pipeline.sinks:
             build_flow(pipeline, spark, sink)
@@ -275,14 +322,16 @@ def strip(
 
 def _is_declarative(file: Path) -> bool:
     """Whether the file is one of Spark's declarative API, which Spark's own runner runs."""
-    if file.suffix != ".py":
-        return False
+    from penstock.spark.pipeline.declared import SPECIFICATIONS, is_specification
     from penstock.spark.pipeline.python_document import is_pipeline_python
 
     try:
-        return not is_pipeline_python(file.read_text())
+        text = file.read_text()
     except (OSError, UnicodeDecodeError):
-        return True
+        return file.suffix == ".py"
+    if file.suffix in SPECIFICATIONS:
+        return is_specification(text)
+    return file.suffix == ".py" and not is_pipeline_python(text)
 
 
 def _read(file: Path) -> "Pipeline":

@@ -61,20 +61,21 @@ class Relations(NamedTuple):
 def build_sources_and_views(pipeline: Pipeline, spark: "SparkSession", bootstrap: str) -> Relations:
     """Registers functions and, as temporary views, sources and views; a view may use the sources
     and the views above it."""
-    _register_functions(pipeline, spark)
+    register_functions(pipeline, spark)
     for source in pipeline.sources:
         with _errors_with_line(pipeline, source.line, f"source {source.name}"):
             _read(source, spark, bootstrap).createOrReplaceTempView(source.name)
     unrefined = {}
     for view in pipeline.views:
-        unrefined[view.name] = rows = _view_rows(pipeline, spark, view)
+        unrefined[view.name] = rows = view_rows(pipeline, spark, view)
         with _errors_with_line(pipeline, view.line, f"view {view.name}"):
             refined = refine(rows, "view", view.name, view.refinement)
             refined.createOrReplaceTempView(view.name)
     return Relations(unrefined)
 
 
-def _view_rows(pipeline: Pipeline, spark: "SparkSession", view: PipelineView) -> "DataFrame":
+def view_rows(pipeline: Pipeline, spark: "SparkSession", view: PipelineView) -> "DataFrame":
+    """The rows of a view before they are refined."""
     what = f"view {view.name}"
     if isinstance(view.reads, Sql):
         rows = query(pipeline, spark, view.reads, what)
@@ -96,7 +97,7 @@ def _view_rows(pipeline: Pipeline, spark: "SparkSession", view: PipelineView) ->
     return typing.cast("DataFrame", result)
 
 
-def _register_functions(pipeline: Pipeline, spark: "SparkSession") -> None:
+def register_functions(pipeline: Pipeline, spark: "SparkSession") -> None:
     for function in pipeline.functions:
         what = f"function {function.name}"
         loaded = _load(pipeline, function.python, what)
@@ -203,16 +204,19 @@ def _invalid(pipeline: Pipeline, line: int, message: str) -> PipelineInvalid:
 
 
 def _read(source: Source, spark: "SparkSession", bootstrap: str) -> "DataFrame":
+    rows = load_source(source, spark, bootstrap)
     if isinstance(source, TopicSource):
-        records = _records(source, spark, source_options(source, bootstrap))
-        rows = good_rows(source, records)
-    elif isinstance(source, FileSource):
-        rows = _files(source, spark)
-    else:
-        rows = _table(source, spark)
+        rows = good_rows(source, rows)
     rows = refine(rows, "source", source.name, source.refinement)
     _ = rows.schema
     return rows
+
+
+def load_source(source: Source, spark: "SparkSession", bootstrap: str) -> "DataFrame":
+    """The records of topics as they are, or the rows of files and tables."""
+    if isinstance(source, TopicSource):
+        return _records(source, spark, source_options(source, bootstrap))
+    return _files(source, spark) if isinstance(source, FileSource) else _table(source, spark)
 
 
 def _records(source: TopicSource, spark: "SparkSession", options: dict[str, str]) -> "DataFrame":

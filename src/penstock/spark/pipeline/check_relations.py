@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from penstock.spark.codec.avro_types import avro_columns
 from penstock.spark.codec.ddl_columns import column_names
+from penstock.spark.codec.protobuf_types import load_message, protobuf_columns
 from penstock.spark.pipeline.lineage import read_relations
 from penstock.spark.pipeline.problems import Problems, listed, suggest
 from penstock.spark.pipeline.spec import (
@@ -137,4 +138,7 @@ def find_columns(source: Source) -> list[str] | None:
         return [*column_names(value.columns), *CHANGE_COLUMNS, *metadata]
     if value.columns is not None:
         return [*column_names(value.columns), *metadata]
+    if value.descriptors is not None:
+        message = load_message(value.descriptors, value.message)
+        return [*protobuf_columns(message), *metadata]
     return None if value.avro is None else [*avro_columns(value.avro), *metadata]

@@ -19,6 +19,7 @@ from penstock.spark.pipeline.connector_options import (
 from penstock.spark.pipeline.lineage import later_views, read_relations
 from penstock.spark.pipeline.problems import Problems, listed, suggest
 from penstock.spark.pipeline.spec import (
+    CHANGE_COLUMNS,
     HEADERS_COLUMN,
     RECORD_COLUMNS,
     BadValuePolicy,
@@ -88,12 +89,18 @@ def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Probl
 def _check_value_columns(source: TopicSource, where: str, problems: Problems) -> None:
     value = source.value
     if value.columns is not None:
-        taken = {*RECORD_COLUMNS, HEADERS_COLUMN}.intersection(column_names(value.columns))
+        own = CHANGE_COLUMNS if value.encoding is Encoding.DEBEZIUM else ()
+        taken = {*RECORD_COLUMNS, HEADERS_COLUMN, *own}.intersection(column_names(value.columns))
         if taken:
             problems.add(
                 value.line,
                 f"{where}: columns {listed(taken)} are the record's own metadata; rename yours",
             )
+    if value.registry is not None and value.registry.subject is None and len(source.topics) != 1:
+        problems.add(
+            value.line,
+            f"{where}: with several topics, say which schema their values have: `subject: NAME`",
+        )
     is_plain = value.encoding in (Encoding.TEXT, Encoding.BINARY)
     aside = source.refinement.sends_dead_letters()
     if is_plain and source.bad_values is not BadValuePolicy.FAIL and not aside:

@@ -34,7 +34,7 @@ def later_views(pipeline: Pipeline) -> Iterator[tuple[str, int, str, int]]:
     each is built when those below it do not exist yet."""
     lines = {view.name.lower(): view.line for view in pipeline.views}
     for view in pipeline.views:
-        for name in sorted(_read_by(view.reads, lines)):
+        for name in sorted(read_directly(view.reads, lines)):
             if lines[name] >= view.line:
                 yield view.name, view.line, name, lines[name]
 
@@ -49,11 +49,12 @@ def read_relations(pipeline: Pipeline, reads: Sql | str) -> set[str]:
         name = ahead.pop()
         if name not in seen:
             seen.add(name)
-            ahead += _read_by(queries[name], names) if name in queries else ()
+            ahead += read_directly(queries[name], names) if name in queries else ()
     return seen
 
 
-def _read_by(reads: Sql | str, names: Collection[str]) -> set[str]:
+def read_directly(reads: Sql | str, names: Collection[str]) -> set[str]:
+    """Those of the names that a view or sink reads itself, in lower case."""
     if isinstance(reads, Sql):
         return relations_in(reads, names)
     return {reads.lower()} & {name.lower() for name in names}

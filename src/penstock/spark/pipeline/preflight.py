@@ -19,10 +19,11 @@ from penstock.spark.pipeline.spec import (
 _BEING_CREATED = ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def check_topics(pipeline: Pipeline, bootstrap: str) -> None:
-    """Topics to read must exist; topics to write are auto-created where the cluster allows it."""
+def check_topics(pipeline: Pipeline, bootstrap: str, *, read_only: bool = False) -> None:
+    """Topics to read must exist; topics to write are auto-created where the cluster allows it.
+    `read_only`: nothing is written."""
     read = sorted({topic for source in pipeline.topic_sources() for topic in source.topics})
-    written = sorted(_written_topics(pipeline) - set(read))
+    written = [] if read_only else sorted(_written_topics(pipeline) - set(read))
     if not (read or written or pipeline.topic_sources()):
         return
     address_source = f"--bootstrap and `bootstrap:` in {pipeline.file} name"

@@ -151,8 +151,8 @@ def _read_merge(section: Section) -> Merge | None:
     if not kinds:
         return None
     for kind in kinds[1:]:
-        section.find_section(kind)
-    inner = section.find_section(kinds[0])
+        section.find_section(kind.value)
+    inner = section.find_section(kinds[0].value)
     if inner is None:
         return None
     keys, order = inner.find_texts("key"), inner.find_value("order")

@@ -1,6 +1,6 @@
 """Reads a pipeline's file into a `Pipeline`. Collects every mistake with its line; runs nothing.
 
-Files that it names (schemas) are read through `read_file`, so that reading itself does no I/O.
+Text files that it names (schemas, modules) are read through `read_file`.
 """
 
 import re

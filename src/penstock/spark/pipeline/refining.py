@@ -51,12 +51,24 @@ def violation_reasons(refinement: Refinement, policy: ViolationPolicy) -> "Colum
     return f.when(text != "", text)
 
 
-def _checked(rows: "DataFrame", what: str, name: str, refinement: Refinement) -> "DataFrame":
-    counts = [
+def count_violations(rows: "DataFrame", refinement: Refinement) -> dict[str, int]:
+    """By expectation, counted now: for rows that are no stream."""
+    if not refinement.expectations:
+        return {}
+    counts = _counts(refinement)
+    (row,) = with_event_time(rows, refinement).agg(*counts).collect()
+    return {name: int(count or 0) for name, count in row.asDict().items()}
+
+
+def _counts(refinement: Refinement) -> list["Column"]:
+    return [
         f.count_if(~_is_met(expectation)).alias(expectation.name)
         for expectation in refinement.expectations
     ]
-    rows = rows.observe(f"{VIOLATIONS}{name}", *counts)
+
+
+def _checked(rows: "DataFrame", what: str, name: str, refinement: Refinement) -> "DataFrame":
+    rows = rows.observe(f"{VIOLATIONS}{name}", *_counts(refinement))
     for expectation in refinement.expectations:
         if expectation.otherwise is ViolationPolicy.FAIL:
             stops = f.raise_error(_complaint(rows, what, name, expectation)).cast("boolean")

@@ -25,6 +25,7 @@ from penstock.spark.pipeline.progress import (
     end_offsets,
     read_progress,
 )
+from penstock.spark.pipeline.registered import with_registered_schemas
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
 from penstock.spark.session.spark_messages import explain, is_state_of_another_query
@@ -56,6 +57,7 @@ def run_pipeline(
 ) -> dict[str, QueryTotals]:
     """Returns each query's totals. Raises PipelineInvalid or QueryFailed, with all queries
     stopped."""
+    pipeline = with_registered_schemas(pipeline)
     relations = build_sources_and_views(pipeline, spark, run.bootstrap)
     flows = [build_flow(pipeline, spark, sink) for sink in pipeline.sinks]
     flows += build_dead_letters(pipeline, spark, run.bootstrap, relations)

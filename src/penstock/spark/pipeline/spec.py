@@ -21,6 +21,7 @@ class Encoding(StrEnum):
     JSON = "json"
     DEBEZIUM = "debezium"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     TEXT = "text"
     BINARY = "binary"
 
@@ -56,6 +57,16 @@ Options = Mapping[str, Option]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryRef:
+    """Where the schema of values is registered."""
+
+    url: str
+    subject: str | None  # None: that of the topic's values, "<topic>-value"
+    auth: Option | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValueFormat:
     encoding: Encoding
     line: int
@@ -63,6 +74,11 @@ class ValueFormat:
     avro: Any = None  # Avro schema, as parsed JSON
     skip_bytes: int = 0  # before an Avro value: 5 with a schema registry's prefix
     options: Options  # for Spark's JSON reader or writer
+    descriptors: bytes | None = None  # Protobuf: a descriptor set
+    message: str | None = None  # Protobuf: the message's full name
+    json_schema: str | None = None  # of JSON with a JSON Schema; columns has its types
+    registry: RegistryRef | None = None
+    schema_id: int | None = None  # to write with; known once the registry has been asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,13 @@ from pyspark.sql.types import StructType
 from penstock.spark.codec.avro_types import avro_columns
 from penstock.spark.codec.avro_values import avro_decoder, avro_encoder
 from penstock.spark.codec.ddl_columns import quoted, to_ddl
+from penstock.spark.codec.protobuf_types import load_message, protobuf_columns
+from penstock.spark.codec.protobuf_values import protobuf_decoder, protobuf_encoder
+from penstock.spark.connect.schema_registry import PREFIX_BYTES, frame
 from penstock.spark.pipeline.connector_options import values_of
 from penstock.spark.pipeline.debezium import change_columns, changed_row, envelope_ddl, is_envelope
 from penstock.spark.pipeline.refining import violation_reasons, with_event_time
+from penstock.spark.pipeline.registered import avro_writer_finder
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
     RECORD_COLUMNS,
@@ -123,6 +127,8 @@ def records_of(rows: "DataFrame", target: TopicTarget) -> "DataFrame":
 
 def value_ddl(value: ValueFormat) -> str:
     """The columns of the value in Spark's DDL."""
+    if value.descriptors is not None:
+        return to_ddl(protobuf_columns(load_message(value.descriptors, value.message)))
     return value.columns if value.columns is not None else to_ddl(avro_columns(value.avro))
 
 
@@ -161,9 +167,26 @@ def _parse(value: ValueFormat) -> "Column":
     if value.encoding is Encoding.AVRO:
         result = StructType.fromDDL(ddl)
         assert isinstance(result, StructType)
-        return avro_decoder(value.avro, value.skip_bytes, result)(f.col("value"))
+        find = None if value.registry is None else avro_writer_finder(value.registry)
+        return avro_decoder(value.avro, value.skip_bytes, result, find)(f.col("value"))
+    if value.encoding is Encoding.PROTOBUF:
+        assert value.descriptors is not None
+        assert value.message is not None
+        result = StructType.fromDDL(ddl)
+        assert isinstance(result, StructType)
+        is_framed = value.registry is not None
+        decode = protobuf_decoder(value.descriptors, value.message, is_framed, result)
+        return decode(f.col("value"))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
-    return f.from_json(f.col("value").cast("string"), ddl, {**values_of(value.options), **options})
+    return f.from_json(_json_text(value), ddl, {**values_of(value.options), **options})
+
+
+def _json_text(value: ValueFormat) -> "Column":
+    """Without the frame of a registry; null if the frame is missing."""
+    if value.registry is None:
+        return f.col("value").cast("string")
+    framed = f.expr(f"substring(value, {PREFIX_BYTES + 1})").cast("string")
+    return f.when(f.expr("hex(substring(value, 1, 1)) = '00'"), framed)
 
 
 def _is_whole(value: ValueFormat) -> "Column":
@@ -174,7 +197,7 @@ def _is_whole(value: ValueFormat) -> "Column":
     """
     if value.encoding not in (Encoding.JSON, Encoding.DEBEZIUM):
         return f.lit(True)
-    text = f.rtrim(f.col("value").cast("string"))
+    text = f.rtrim(_json_text(value))
     alone = f.from_json(
         f.concat(f.lit("["), text, f.lit("]")), "array<string>", _json_options(value)
     )
@@ -218,7 +241,7 @@ def _own_headers(headers: "Column") -> "Column":
 
 
 def _parse_reason(source: TopicSource) -> "Column":
-    if source.value.encoding is Encoding.AVRO:
+    if source.value.encoding in (Encoding.AVRO, Encoding.PROTOBUF):
         return f.col(f"{_PARSED}.{_BAD}")
     return f.lit(f"no {source.value.encoding.upper()} of the schema")
 
@@ -238,8 +261,16 @@ def _value(rows: "DataFrame", value: ValueFormat) -> "Column":
     names = [name for name in rows.columns if name not in (*RECORD_COLUMNS, HEADERS_COLUMN)]
     whole = f.struct(*(f.col(quoted(name)) for name in names))
     if value.encoding is Encoding.AVRO:
-        return avro_encoder(value.avro, value.skip_bytes)(whole)
-    return f.to_json(whole, _json_options(value))
+        prefix = b"" if value.schema_id is None else frame(value.schema_id)
+        return avro_encoder(value.avro, value.skip_bytes, prefix)(whole)
+    if value.encoding is Encoding.PROTOBUF:
+        assert value.descriptors is not None
+        assert value.message is not None
+        return protobuf_encoder(value.descriptors, value.message, value.schema_id)(whole)
+    text = f.to_json(whole, _json_options(value))
+    if value.schema_id is None:
+        return text
+    return f.concat(f.lit(bytearray(frame(value.schema_id))), f.encode(text, "UTF-8"))
 
 
 def _json_options(value: ValueFormat) -> dict[str, str] | None:
