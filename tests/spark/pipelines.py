@@ -68,6 +68,24 @@ def run(
     stop_when: int | None = None,
 ) -> dict[str, QueryTotals]:
     """`stop_when` ends the run once this many rows have been read."""
+    return _run(written.read(), spark, broker, once=once, stop_when=stop_when)
+
+
+def run_file(path: Path, spark: SparkSession, broker: penstock.Broker) -> dict[str, QueryTotals]:
+    """Any file that `penstock pipeline run --once` takes."""
+    folder = path.parent
+    pipeline = read_pipeline(str(path), path.read_text(), lambda name: (folder / name).read_text())
+    return _run(pipeline, spark, broker, once=True, stop_when=None)
+
+
+def _run(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    broker: penstock.Broker,
+    *,
+    once: bool,
+    stop_when: int | None,
+) -> dict[str, QueryTotals]:
     stop, rows = threading.Event(), 0
 
     def show(progress: PipelineProgress) -> None:
@@ -79,7 +97,7 @@ def run(
     options = PipelineRun(
         bootstrap=broker.bootstrap_servers, once=once, stop=stop, show=show, note=lambda _: None
     )
-    totals = run_pipeline(written.read(), spark, options)
+    totals = run_pipeline(pipeline, spark, options)
     assert not spark.streams.active
     return totals
 

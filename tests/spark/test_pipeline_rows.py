@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.pipelines import documented, records_of, run_once, values_of, write_pipeline
+from tests.spark.pipelines import (
+    documented,
+    records_of,
+    run_file,
+    run_once,
+    values_of,
+    write_pipeline,
+)
 from tests.spark.topics import Sent, create_topic, send
 
 import penstock
@@ -103,3 +110,29 @@ def test_expectation_that_fails_names_the_row(
         'row {"id":2,'
     )
     assert message.endswith("`otherwise: drop` or `otherwise: dead_letter`")
+
+
+@pytest.mark.parametrize("name", ["visits.sql", "visits.py"])
+def test_the_documented_statements_and_python_run(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str, name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    create_topic(servers, f"{topic_name}.out")
+    visits = [click(1, "ann", 1000, 4000), click(1, "ann", 1000, 4000), click(2, "bob", 1000, -1)]
+    send(servers, topic_name, [*visits, click(3, "cid", 2000, 500)])
+    (tmp_path / "shop_steps.py").write_text(documented("shop_steps.py"))
+    text = documented(name).replace("shop-visits", topic_name).replace("./tables", str(tmp_path))
+    text = text.replace("shop-timed", f"{topic_name}.out")
+    if name.endswith(".sql"):
+        text = f"SET checkpoints = '{tmp_path}/checkpoints';\n{text}"
+    else:
+        text = text.replace("= declare(", f"= declare(checkpoints='{tmp_path}/checkpoints',")
+    (tmp_path / name).write_text(text)
+    totals = run_file(tmp_path / name, spark, broker)
+    assert values_of(broker, f"{topic_name}.out") == [
+        {"id": 1, "user": "ann", "at": "1970-01-01T00:00:01.000Z", "s": 4.0},
+        {"id": 3, "user": "cid", "at": "1970-01-01T00:00:02.000Z", "s": 0.5},
+    ]
+    assert [row.id for row in spark.read.parquet(f"{tmp_path}/slow").collect()] == [1]
+    assert totals["timed"].violations == {"visits.positive": 1}

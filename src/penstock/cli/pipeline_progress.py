@@ -24,14 +24,17 @@ _COLUMNS = ("sink", "batch", "rows", "written", "rows/s", "lag", "ms")
 def progress_display(*, as_json: bool) -> Iterator["Show"]:
     """Yields a function that shows a micro-batch."""
     if as_json:
-        yield lambda progress: show_json(
-            {**progress._asdict(), "violations": dict(progress.violations)}
-        )
+        yield lambda progress: show_json(_batch_as_json(progress))
     elif sys.stderr.isatty():
         with _live_table() as show:
             yield show
     else:
         yield _Lines().show
+
+
+def _batch_as_json(progress: "PipelineProgress") -> dict[str, Any]:
+    behind = None if progress.behind is None else progress.behind._asdict()
+    return {**progress._asdict(), "violations": dict(progress.violations), "behind": behind}
 
 
 class _Lines:

@@ -87,14 +87,15 @@ def _write_records(
 def _write_lake(
     rows: "DataFrame", share: Share, target: LakeTarget, mark: BatchMark | None
 ) -> None:
-    changes = share_of(rows, share)
+    changes = share_of(rows, share).toArrow()
     if target.merge is not None:
-        arrival = arrival_order(changes, target.merge)
-        changes = changes.orderBy(*arrival) if arrival else changes
-    collected = changes.toArrow()
-    if target.merge is not None and not arrival_order(changes, target.merge):
-        _check_unique(collected, target.merge.keys)
-    write_lake(target, collected, mark, values_of(share.options))
+        # Sorted here: Spark would compute the rows once more to divide them into ranges.
+        arrival = arrival_order(changes.column_names, target.merge)
+        if arrival:
+            changes = changes.sort_by([(name, "ascending") for name in arrival])
+        else:
+            _check_unique(changes, target.merge.keys)
+    write_lake(target, changes, mark, values_of(share.options))
 
 
 def _check_unique(rows: "pa.Table", keys: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Checks sinks that merge into tables or have several targets. Needs no Spark."""
 
+from penstock.spark.codec.ddl_columns import NotColumns, split_columns
 from penstock.spark.pipeline.problems import Problems
 from penstock.spark.pipeline.spec import (
     BranchTargets,
@@ -19,6 +20,13 @@ def check_merges(sink: Sink, problems: Problems) -> None:
     for part in branch_sinks(sink) or [sink]:
         if isinstance(part.target, LakeTarget):
             _check_lake(part, part.target, problems)
+
+
+def _is_several(expression: str) -> bool:
+    try:
+        return len(split_columns(expression)) > 1
+    except NotColumns:
+        return False  # Spark says what is wrong with it
 
 
 def _check_lake(sink: Sink, target: LakeTarget, problems: Problems) -> None:
@@ -63,6 +71,13 @@ def _check_branches(sink: Sink, problems: Problems) -> None:
                 f"{where}, target {branch.name}: all topics of a sink are written in one "
                 "transaction: move its `options:` to the sink",
             )
+        for expression in branch.select:
+            if "," in expression and _is_several(expression):
+                problems.add(
+                    branch.line,
+                    f"{where}, target {branch.name}: 'select' is a list of expressions: "
+                    f"[{expression}]",
+                )
         path = getattr(branch.target, "path", None)
         if path is not None and paths.setdefault(path, branch.name) != branch.name:
             problems.add(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.source.offset_json import Offsets, read_offset
+from penstock.spark.source.plan import OffsetsBehind
 
 # The name of the count that each query of a pipeline has Spark make, and its column.
 WRITTEN, WRITTEN_ROWS = "written", "rows"
@@ -25,6 +26,7 @@ class PipelineProgress(NamedTuple):
     lag: int | None  # records in the topics that are not read yet; None: not known
     written: int | None = None  # rows for the sink; None: not known
     violations: Mapping[str, int] = MappingProxyType({})  # by "relation.expectation"
+    behind: OffsetsBehind | None = None  # of partitions; None: not known
 
 
 class QueryTotals(NamedTuple):
@@ -67,6 +69,7 @@ def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgre
         lag=_lag(progress_json.get("sources", [])),
         written=_written(progress_json),
         violations=_violations(progress_json),
+        behind=_behind(progress_json.get("sources", [])),
     )
 
 
@@ -113,6 +116,21 @@ def end_offsets(progress_json: Mapping[str, Any]) -> Offsets:
 def _lag(sources: list[Mapping[str, Any]]) -> int | None:
     lags = [lag for lag in map(_lag_of, sources) if lag is not None]
     return sum(lags) if lags else None
+
+
+def _behind(sources: list[Mapping[str, Any]]) -> OffsetsBehind | None:
+    """Over all partitions of all sources."""
+    ends: dict[tuple[int, TopicPartition], int] = {}
+    newest: dict[tuple[int, TopicPartition], int] = {}
+    for number, source in enumerate(sources):
+        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        if end is not None and latest is not None:
+            ends.update({(number, tp): offset for tp, offset in end.items()})
+            newest.update({(number, tp): offset for tp, offset in latest.items()})
+    behinds = [max(0, offset - ends[key]) for key, offset in newest.items() if key in ends]
+    if not behinds:
+        return None
+    return OffsetsBehind(min(behinds), max(behinds), sum(behinds) / len(behinds), sum(behinds))
 
 
 def _lag_of(source: Mapping[str, Any]) -> int | None:

@@ -108,11 +108,18 @@ def travel_with_functions(folder: Path) -> None:
     """Has modules that are beside the pipeline's file pickled with the functions that use them."""
     from pyspark.cloudpickle import register_pickle_by_value
 
-    inside = folder.absolute()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and inside in Path(file).absolute().parents and "site-packages" not in file:
+    for name, module in list(sys.modules.items()):
+        if is_beside(name, getattr(module, "__file__", None), folder):
             register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def is_beside(name: str, file: str | None, folder: Path) -> bool:
+    """Whether a module or its outermost package is in the folder itself: a checkout of a package
+    that lies deeper in it is installed, like all others."""
+    if not file:
+        return False
+    top, inside, path = name.partition(".")[0], folder.absolute(), Path(file).absolute()
+    return path == inside / f"{top}.py" or inside / top in path.parents
 
 
 def return_type_of(function: Callable[..., Any]) -> str:

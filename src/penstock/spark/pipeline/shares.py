@@ -1,5 +1,6 @@
 """The share of a sink's rows that each of its targets gets. Runs no query."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import Window
@@ -23,7 +24,7 @@ from penstock.spark.pipeline.values import records_of
 from penstock.spark.sink.null_headers import fill_null_headers
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _ARRIVAL = ("_partition", "_offset")  # orders the rows of a key, which are in one partition
 _RANK = "_penstock_rank"
@@ -95,17 +96,16 @@ def _changes(rows: "DataFrame", merge: Merge) -> "DataFrame":
             )
     deletes = f.lit(False) if merge.delete is None else f.expr(merge.delete.text).cast("boolean")
     changes = rows.withColumn(DELETED, f.coalesce(deletes, f.lit(False)))
-    arrival = arrival_order(changes, merge)
+    arrival = arrival_order(changes.columns, merge)
     if merge.kind is MergeKind.SCD2 or not arrival or rows.isStreaming:
         return changes
-    window = Window.partitionBy(*map(quoted, merge.keys)).orderBy(*(by.desc() for by in arrival))
+    latest_first = [f.col(quoted(name)).desc() for name in arrival]
+    window = Window.partitionBy(*map(quoted, merge.keys)).orderBy(*latest_first)
     ranked = changes.withColumn(_RANK, f.row_number().over(window))
     return ranked.where(f.col(_RANK) == 1).drop(_RANK)
 
 
-def arrival_order(rows: "DataFrame", merge: Merge) -> list["Column"]:
-    """By what the later of two rows of a key is known; empty if by nothing."""
+def arrival_order(columns: Sequence[str], merge: Merge) -> list[str]:
+    """By which columns the later of two rows of a key is known; empty if by none."""
     order = [merge.order] if merge.order else []
-    return [
-        f.col(quoted(name)) for name in (*order, *(_ARRIVAL if "_offset" in rows.columns else ()))
-    ]
+    return [*order, *(_ARRIVAL if "_offset" in columns else ())]

@@ -33,6 +33,11 @@ _WRAPPERS = frozenset({"STREAM_FAILED", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF
 _STATE_OF_ANOTHER = re.compile(
     r"\[(?:STATE_STORE_\w*(?:SCHEMA|ROW_FORMAT)\w*|STREAMING_STATEFUL_OPERATOR_NOT_MATCH\w*)\]"
 )
+_LOST_WATERMARK = "dropDuplicatesWithinWatermark is not supported on streaming DataFrames"
+_KEEP_WATERMARK = (
+    "duplicates can only be found among rows with a watermark: keep its column in the SELECT, or "
+    "find them in the source"
+)
 _UNKNOWN_FORMAT = "[DATA_SOURCE_NOT_FOUND] "
 _GET_FORMAT = (
     "formats that do not come with Spark need their package, for example as spark.jars.packages "
@@ -55,6 +60,8 @@ def explain(text: str) -> str:
             f"{_shortened(violation[1])}; fix the record, or give the expectation "
             "`otherwise: drop` or `otherwise: dead_letter`"
         )
+    if _LOST_WATERMARK in text:
+        return _KEEP_WATERMARK
     own = _PENSTOCK_ERROR.findall(text)
     if own:
         return _shortened(own[-1])

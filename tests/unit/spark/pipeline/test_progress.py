@@ -74,3 +74,27 @@ def test_written_rows_are_counted_where_spark_has_counted_them() -> None:
     for batch in (counted, progress_json(1, end=None, latest=None), counted):
         totals = totals.after(read_progress("out", batch))
     assert totals.written == 14
+
+
+def test_partitions_behind_are_summed_up_over_all_sources() -> None:
+    report = progress_json(
+        4, end={"clicks": {"0": 10, "1": 5}}, latest={"clicks": {"0": 12, "1": 14}}
+    )
+    other = {"endOffset": {"clicks": {"0": 8}}, "latestOffset": {"clicks": {"0": 9}}}
+    files = {"endOffset": {"logOffset": 3}, "latestOffset": {"logOffset": 4}}
+    sources = report["sources"]
+    assert isinstance(sources, list)
+    behind = read_progress("out", {**report, "sources": [*sources, other, files]}).behind
+    assert behind is not None
+    assert (behind.least, behind.most, behind.average, behind.total) == (1, 9, 4.0, 12)
+    assert read_progress("out", {"batchId": 0, "sources": [files]}).behind is None
+
+
+def test_violations_are_summed_up_by_expectation() -> None:
+    observed = {"written": {"rows": 7}, "violations of clicks": {"positive": 2, "user": 0}}
+    batch = {**progress_json(0, end=None, latest=None), "observedMetrics": observed}
+    more = {**batch, "observedMetrics": {"violations of slow": {"odd": 1}}}
+    totals = QueryTotals()
+    for report in (batch, batch, more):
+        totals = totals.after(read_progress("out", report))
+    assert totals.violations == {"clicks.positive": 4, "clicks.user": 0, "slow.odd": 1}

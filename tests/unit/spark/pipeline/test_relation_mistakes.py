@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.spark.pipeline.problems import PipelineInvalid
-from penstock.spark.pipeline.python_functions import NoFunction, return_type_of
+from penstock.spark.pipeline.python_functions import NoFunction, is_beside, return_type_of
 from penstock.spark.pipeline.reading import read_pipeline
 
 FILES = {"steps.py": "def score(ms): ...\nLIMIT = 5\n", "broken.py": "def f(:\n"}
@@ -166,3 +168,20 @@ def test_result_type_comes_from_the_annotation() -> None:
     assert return_type_of(half) == "DOUBLE"
     with pytest.raises(NoFunction, match=r"annotate it \(-> float\), or give `returns:`"):
         return_type_of(untyped)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "expected"),
+    [
+        ("steps", "/shop/steps.py", True),
+        ("steps.deep.one", "/shop/steps/deep/one.py", True),
+        ("penstock.spark", "/shop/src/penstock/spark/__init__.py", False),
+        ("numpy", "/shop/.venv/lib/site-packages/numpy/__init__.py", False),
+        ("json", "/usr/lib/json/__init__.py", False),
+        ("sys", None, False),
+    ],
+)
+def test_modules_beside_the_file_travel_and_installed_ones_do_not(
+    name: str, file: str | None, expected: bool
+) -> None:
+    assert is_beside(name, file, Path("/shop")) is expected

@@ -73,6 +73,10 @@ BRANCHES = [
     (TARGETS + "{topic: b c}", "7: sink out, target a: "),
     (TARGETS + "{topic: clicks}", "7: sink out, target a: it writes topic 'clicks', which its own"),
     (
+        TARGETS + "{topic: b, select: 'x, least(y, 2)'}",
+        "7: sink out, target a: 'select' is a list of expressions: [x, least(y, 2)]",
+    ),
+    (
         TARGETS + "{table: t}",
         "7: sink out, target a: a table of the catalog cannot be one of sever",
     ),

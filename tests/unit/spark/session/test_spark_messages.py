@@ -145,3 +145,13 @@ def test_long_reason_is_truncated() -> None:
 def test_state_of_another_query_is_told_from_other_failures(condition: str, is_so: bool) -> None:
     text = f"[STREAM_FAILED] Query terminated with exception: [{condition}] Provided."
     assert is_state_of_another_query(text) == is_so
+
+
+def test_a_lost_watermark_says_what_to_keep() -> None:
+    text = (
+        "dropDuplicatesWithinWatermark is not supported on streaming DataFrames/DataSets without "
+        "watermark;\n~CollectMetrics written, [count(1) AS rows#28L], 17"
+    )
+    assert explain(text).startswith(
+        "duplicates can only be found among rows with a watermark: keep"
+    )
