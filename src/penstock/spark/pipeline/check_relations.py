@@ -34,7 +34,8 @@ def check_refinements(pipeline: Pipeline, problems: Problems) -> None:
             missing = _ASIDE if isinstance(source, TopicSource) else (_NOT_ASIDE)
             problems.add(source.line, f"source {source.name}: {missing}")
     for view in pipeline.views:
-        if isinstance(view.reads, str) and view.reads.lower() not in {n.lower() for n in names}:
+        known_names = {name.lower() for name in names} | problems.unreadable
+        if isinstance(view.reads, str) and view.reads.lower() not in known_names:
             problems.add(
                 view.line,
                 f"view {view.name}: there is no source or view {view.reads!r}"

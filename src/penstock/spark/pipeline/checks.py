@@ -115,7 +115,8 @@ def _check_sink(sink: Sink, pipeline: Pipeline, problems: Problems) -> None:
     where = f"sink {sink.name}"
     if isinstance(sink.reads, str):
         names = [relation.name for relation in (*pipeline.sources, *pipeline.views)]
-        if sink.reads.lower() not in {name.lower() for name in names}:
+        known_names = {name.lower() for name in names} | problems.unreadable
+        if sink.reads.lower() not in known_names:
             problems.add(
                 sink.line,
                 f"{where}: there is no source or view {sink.reads!r}{suggest(sink.reads, names)}; "
@@ -143,7 +144,8 @@ def _check_topic_target(
     target: TopicTarget, sink: Sink, pipeline: Pipeline, problems: Problems
 ) -> None:
     where = f"sink {sink.name}"
-    _check_topic_names([target.topic], sink.line, where, problems)
+    if not _check_topic_names([target.topic], sink.line, where, problems):
+        return
     _check_reserved(sink.options, where, problems)
     try:
         parse_sink_options(sink_options(target, sink, pipeline.bootstrap or _ANY_BOOTSTRAP))
@@ -161,12 +163,16 @@ def _check_topic_target(
             )
 
 
-def _check_topic_names(names: Iterable[str], line: int, where: str, problems: Problems) -> None:
+def _check_topic_names(names: Iterable[str], line: int, where: str, problems: Problems) -> bool:
+    """Whether all are valid."""
+    invalid = False
     for name in names:
         try:
             check_topic_name(name)
         except InvalidTopicName as error:
+            invalid = True
             problems.add(line, f"{where}: {error}")
+    return not invalid
 
 
 def _check_reserved(options: Options, where: str, problems: Problems) -> None:

@@ -27,6 +27,7 @@ class Problems:
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.unreadable: set[str] = set()  # sources and views whose mistakes are reported already
         self._problems: list[Problem] = []
 
     def add(self, line: int, message: str) -> None:

@@ -36,7 +36,8 @@ def _read_watermark(section: Section, context: ParseContext) -> Watermark | None
     expression = find_sql(watermark, "expression")
     delay = context.find_span(watermark, "delay")
     watermark.done()
-    for name in ("column", "delay"):
+    are_known = set(watermark.names()) <= {"column", "expression", "delay"}
+    for name in ("column", "delay") if are_known else ():
         if name not in watermark:
             watermark.wrong(name, f"{name!r} is missing: {_WATERMARK}")
     if column is None or delay is None:

@@ -110,7 +110,9 @@ def _read_sources(document: Section, context: ParseContext) -> tuple[Source, ...
         _check_table_name(document, section, name)
         source = read_source(name, section, context)
         section.done()
-        if source is not None:
+        if source is None:
+            context.problems.unreadable.add(name.lower())
+        else:
             sources.append(source)
     return tuple(sources)
 
@@ -131,8 +133,10 @@ def _read_views(document: Section, context: ParseContext) -> tuple[PipelineView,
         return ()
     for name in section.names():
         _check_table_name(document, section, name, section.line_of(name))
-    read = [read_view(name, section, context) for name in section.names()]
-    return tuple(view for view in read if view is not None)
+    read = {name: read_view(name, section, context) for name in section.names()}
+    unreadable = {name.lower() for name, view in read.items() if view is None}
+    context.problems.unreadable.update(unreadable)
+    return tuple(view for view in read.values() if view is not None)
 
 
 def _read_sinks(document: Section, context: ParseContext) -> tuple[Sink, ...]:

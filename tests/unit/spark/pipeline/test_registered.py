@@ -337,7 +337,7 @@ def test_mistake_in_a_value_is_one_line(tmp_path: Path, value: str, expected: st
     text = f"sources:\n  a:\n    topic: a\n    value: {value}\n{sink}"
     with pytest.raises(PipelineInvalid) as raised:
         read(text, tmp_path)
-    first = str(raised.value).splitlines()[0]
+    (first,) = str(raised.value).splitlines()
     assert first.startswith("orders.yaml:4: source a")
     assert expected in first
 

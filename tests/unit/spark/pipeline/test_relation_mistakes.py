@@ -67,8 +67,8 @@ SOURCE = [
 
 @pytest.mark.parametrize(("lines", "expected"), SOURCE)
 def test_mistake_in_a_source(lines: str, expected: str) -> None:
-    text = f"sources:\n  clicks:\n    {lines}\nsinks:\n  out: {{query: X, format: noop}}\n"
-    (first, *_) = problems(text)
+    text = f"sources:\n  clicks:\n    {lines}\nsinks:\n  out: {{from: clicks, format: noop}}\n"
+    (first,) = problems(text)
     assert first.startswith(expected)
 
 
@@ -125,7 +125,7 @@ VIEW = [
 def test_mistake_in_a_view(view: str, expected: str) -> None:
     sink = "sinks:\n  out: {from: slow, format: noop}\n"
     text = f"sources:\n  clicks: {{topic: clicks}}\nviews:\n  slow: {view}\n{sink}"
-    (first, *_) = problems(text)
+    (first,) = problems(text)
     assert first.startswith(expected)
 
 
@@ -154,7 +154,7 @@ FUNCTION = [
 @pytest.mark.parametrize(("function", "expected"), FUNCTION)
 def test_mistake_in_a_function(function: str, expected: str) -> None:
     text = f"functions:\n  {function}\nsinks:\n  out: {{query: SELECT 1, format: noop}}\n"
-    (first, *_) = problems(text)
+    (first,) = problems(text)
     assert first.startswith(expected)
 
 

@@ -214,7 +214,8 @@ SQL_MISTAKES = [
 def test_mistake_in_sql_has_its_line(text: str, expected: str) -> None:
     with pytest.raises(PipelineInvalid) as failure:
         read_pipeline("web.sql", text, Path.read_text)  # type: ignore[arg-type]
-    assert str(failure.value).splitlines()[0].startswith(f"web.sql:{expected}")
+    (only,) = str(failure.value).splitlines()
+    assert only.startswith(f"web.sql:{expected}")
 
 
 HEAD = "from penstock.spark.pipeline import declare\n\n"
@@ -238,7 +239,7 @@ PYTHON_MISTAKES = [
 def test_mistake_in_python_has_its_line(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(PipelineInvalid) as failure:
         read(tmp_path, "broken.py", HEAD + text)
-    first = str(failure.value).splitlines()[0]
+    (first,) = str(failure.value).splitlines()
     assert first.startswith(f"{tmp_path}/broken.py:{expected}")
 
 

@@ -52,7 +52,8 @@ MERGES = [
 
 @pytest.mark.parametrize(("lines", "expected"), MERGES)
 def test_mistake_in_a_merge(lines: str, expected: str) -> None:
-    assert problems(lines)[0].startswith(expected)
+    (only,) = problems(lines)
+    assert only.startswith(expected)
 
 
 TARGETS = "targets:\n      a: "
@@ -97,15 +98,16 @@ BRANCHES = [
 
 @pytest.mark.parametrize(("lines", "expected"), BRANCHES)
 def test_mistake_in_several_targets(lines: str, expected: str) -> None:
-    assert problems(lines)[0].startswith(expected)
+    (only,) = problems(lines)
+    assert only.startswith(expected)
 
 
 def test_debezium_needs_the_columns_of_the_table() -> None:
     head = "sources:\n  rows:\n    topic: rows\n    "
     sink = "\nsinks:\n  out: {from: rows, format: noop}\n"
-    (message, *_) = problems("value: debezium" + sink, head)
+    (message,) = problems("value: debezium" + sink, head)
     assert message.startswith("4: source rows: Debezium needs the columns of the table: value: {")
-    (message, *_) = problems("value: {format: debezium, schema: _op INT}" + sink, head)
+    (message,) = problems("value: {format: debezium, schema: _op INT}" + sink, head)
     assert message.startswith("4: source rows: columns _op are the record's own metadata; rename")
 
 
