@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,14 +76,22 @@ def secured_zookeeper(folder: Path) -> Iterator[SecuredZooKeeper]:
 
 
 def _warm_up(port: int, client: CertificateFiles) -> None:
-    """Java's first handshake loads classes for seconds on a busy machine, and sessions give up."""
+    """Java's first handshake loads classes for seconds on a busy machine, and sessions give up. The
+    port opens a moment after the plaintext one, for which the ensemble waits."""
     context = ssl.create_default_context(cafile=str(client.authority))
     context.load_cert_chain(client.pem_keystore)
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=_WARM_UP_S) as plain,
-        context.wrap_socket(plain, server_hostname="127.0.0.1"),
-    ):
-        pass
+    deadline = time.monotonic() + _WARM_UP_S
+    while True:
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=_WARM_UP_S) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1"),
+            ):
+                return
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _settings(secure_port: int, server: CertificateFiles) -> Mapping[str, str]:

@@ -12,7 +12,18 @@ from penstock.cli.pipeline_progress import progress_display, show_totals
 from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals
 
 FIRST = PipelineProgress(sink="out", batch=0, rows=1000, rows_per_s=2000.0, batch_ms=500, lag=1234)
-TOTALS = {"out": QueryTotals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1, written=1990)}
+WRONG = {"orders.paid": 3}
+TOTALS = {
+    "out": QueryTotals(
+        batches=2,
+        rows=2000,
+        busy_ms=1000,
+        lag=0,
+        last_batch=1,
+        written=1990,
+        violations=WRONG,
+    )
+}
 
 
 def test_lines_are_limited_to_one_per_second_and_sink(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,11 +45,18 @@ def test_json_has_an_object_per_batch(capsys: pytest.CaptureFixture[str]) -> Non
         show(FIRST._replace(batch=1))
     show_totals(TOTALS, as_json=True)
     first, second, totals = map(json.loads, capsys.readouterr().out.splitlines())
-    assert first == FIRST._asdict()
+    assert first == {**FIRST._asdict(), "violations": {}}
     assert second["batch"] == 1
     assert totals == {
         "sinks": {
-            "out": {"batches": 2, "rows": 2000, "written": 1990, "rows_per_s": 2000.0, "lag": 0}
+            "out": {
+                "batches": 2,
+                "rows": 2000,
+                "written": 1990,
+                "rows_per_s": 2000.0,
+                "lag": 0,
+                "violations": WRONG,
+            }
         }
     }
 
@@ -68,4 +86,6 @@ def test_totals_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> No
     assert lines == [
         ["sink", "batches", "rows", "written", "rows/s", "lag"],
         ["out", "2", "2000", "1990", "2000", "0"],
+        ["sink", "expectation", "rows", "that", "do", "not", "meet", "it"],
+        ["out", "orders.paid", "3"],
     ]
