@@ -9,6 +9,7 @@ from typing import Any
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
+from tests.profile import is_long
 from tests.spark.pipelines import documented, records_of, run_once, values_of, write_pipeline
 from tests.spark.topics import Sent, create_topic, send
 
@@ -74,9 +75,10 @@ def test_the_documented_changes_of_a_database_become_tables(
     send(servers, topic, [change("u", 1, "Anne", 3000), change("d", 2, "Bob", 4000), tombstone])
     run_once(written, spark, broker)
 
-    for sink in ("customers", "history"):
-        forget_last_commit(tmp_path, sink)
-    assert {total.rows for total in run_once(written, spark, broker).values()} == {3}
+    if is_long():  # in the short form, tests of the tables alone do it
+        for sink in ("customers", "history"):
+            forget_last_commit(tmp_path, sink)
+        assert {total.rows for total in run_once(written, spark, broker).values()} == {3}
 
     table = DeltaTable(tmp_path / "tables/customers")
     assert table.version() == 2  # created, and a commit for each of two batches
