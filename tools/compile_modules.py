@@ -101,7 +101,8 @@ def compile_modules(directory: Path, modules: Sequence[str], *, level: str = "3"
     shutil.rmtree(directory / ".mypy_cache", ignore_errors=True)
     built = sorted(directory.rglob("*.so"))
     if done.returncode or not built:
-        raise CompileFailed(f"cannot compile {', '.join(modules)}:\n{done.stdout[-2000:]}")
+        others = f" and {len(modules) - 1} others" if len(modules) > 1 else ""
+        raise CompileFailed(f"cannot compile {modules[0]}{others}:\n{done.stdout[-2000:]}")
     return built
 
 

@@ -23,7 +23,8 @@ from tests.interop.kafka_jars import KAFKA_VERSION
 from tools.compile_modules import compile_modules, listed_modules
 
 from bench.broker.nodes import Kafka, Node, Penstock, Prepared, require_kafka
-from bench.measure import data_home, write_results
+from bench.measure import RESULTS, data_home, write_results
+from bench.plot import bar_chart
 from bench.requests.produces import CONNECTIONS, Sample, create_topic, measure_produces
 from bench.requests.round_trips import create_topics, measure_round_trips
 
@@ -47,6 +48,7 @@ def main() -> None:
         print(results)
     else:
         write_results("requests", results)
+        _draw(samples)
 
 
 def _parse() -> argparse.Namespace:
@@ -130,6 +132,21 @@ def _compare(samples: dict[str, list[Sample]]) -> dict[str, Any]:
             if name != KAFKA
         }
     return compared | {"rounds": samples}
+
+
+def _draw(samples: dict[str, dict[str, list[Sample]]]) -> None:
+    """A chart of requests, and one of the processor time for each."""
+    for metric, unit in (("requests_per_s", "1/s"), ("cpu_us_per_request", "us")):
+        groups = {
+            workload.removeprefix("produce_").replace("_", " "): {
+                name: statistics.median(sample[metric] for sample in rounds)
+                for name, rounds in of_peers.items()
+            }
+            for workload, of_peers in samples.items()
+            if workload.startswith("produce")
+        }
+        title = f"100-byte produces, one in flight: {metric.replace('_', ' ')}"
+        bar_chart(RESULTS / f"requests_{metric}.svg", title, groups, unit)
 
 
 if __name__ == "__main__":
