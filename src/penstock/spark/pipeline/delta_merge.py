@@ -33,7 +33,8 @@ class DeltaMerges:
         if not wanted:
             return self._empty(columns)
         rows = self._table.to_pyarrow_table(
-            columns=None if columns is None else list(columns), filters=pc.field(key).isin(wanted)
+            columns=None if columns is None else list(columns),
+            filters=_comparable(key, changes.schema.field(key).type).isin(wanted),
         )
         return rows.cast(self._empty(columns).schema)
 
@@ -101,6 +102,15 @@ def _add_columns(table: DeltaTable, schema: pa.Schema) -> None:
     missing = [field for field in Schema.from_arrow(schema).fields if field.name not in stored]
     if missing:
         table.alter.add_columns(missing)
+
+
+def _comparable(key: str, kind: pa.DataType) -> pc.Expression:
+    """Merges write text and bytes as views of Arrow, which its filters cannot compare with others:
+    a filter on a cast is evaluated after the rows are read, in the type that it names."""
+    column = pc.field(key)
+    if pa.types.is_string(kind):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary(kind) else column
 
 
 def _marked(mark: BatchMark | None) -> CommitProperties:

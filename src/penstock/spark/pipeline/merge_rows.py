@@ -68,6 +68,8 @@ def next_versions(stored: pa.Table, changes: pa.Table, keys: Sequence[str], orde
     Changes may be older than what is stored.
     """
     schema = versions_schema(changes.drop_columns([DELETED]).schema, order)
+    for field in stored.schema:  # versions that are closed keep what changes no longer have
+        schema = schema if field.name in schema.names else schema.append(field)
     versions: dict[Key, list[Row]] = {}
     for key, row in zip(_keys_of(stored, keys), stored.to_pylist(), strict=True):
         versions.setdefault(key, []).append(row)
@@ -120,6 +122,13 @@ def of_keys(stored: pa.Table, changes: pa.Table, keys: Sequence[str]) -> pa.Tabl
     """The stored rows whose keys are among those of the changes."""
     wanted = set(_keys_of(changes, keys))
     keep = [key in wanted for key in _keys_of(stored, keys)]
+    return stored.filter(pa.array(keep, pa.bool_()))
+
+
+def not_of_keys(stored: pa.Table, changes: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The stored rows whose keys are not among those of the changes."""
+    changed = set(_keys_of(changes, keys))
+    keep = [key not in changed for key in _keys_of(stored, keys)]
     return stored.filter(pa.array(keep, pa.bool_()))
 
 

@@ -109,3 +109,43 @@ def test_new_columns_are_added(tmp_path: Path, kind: LakeFormat) -> None:
     write_lake(into, more, BatchMark("q", 1), {})
     write_lake(into, rows(("a", 3, 3)), BatchMark("q", 2), {})
     assert [row["note"] for row in stored(tmp_path, kind)] == [None, "new", None]
+
+
+@pytest.mark.parametrize("merge", list(MergeKind))
+def test_keys_are_text_and_bytes(tmp_path: Path, kind: LakeFormat, merge: MergeKind) -> None:
+    for number, key in enumerate(["name", "code"]):
+        rule = Merge(kind=merge, keys=(key,), line=1, order="at", delete=None)
+        path = tmp_path / f"t{number}"
+        into = LakeTarget(path=str(path / "t"), format=kind, partition_by=(), merge=rule)
+        for batch in range(3):
+            changes = pa.table({
+                "name": ["o'neil", 'say "hi"'], "code": [b"\x00", b"'"], "Shop": ["a", "b"],
+                "id": [1, 2], "at": [batch, batch], DELETED: [False, False],
+            })  # fmt: skip
+            write_lake(into, changes, BatchMark("q", batch), {})
+        expected = [2] if merge is MergeKind.UPSERT else [0, 1, 2]
+        assert seen(path, kind) == [
+            (shop, number, at) for shop, number in (("a", 1), ("b", 2)) for at in expected
+        ]
+
+
+def test_closed_versions_keep_columns_that_changes_no_longer_have(
+    tmp_path: Path, kind: LakeFormat
+) -> None:
+    into = target(tmp_path, kind, MergeKind.SCD2, "at")
+    first = rows(("a", 1, 1)).append_column("note", pa.array(["kept"]))
+    write_lake(into, first, BatchMark("q", 0), {})
+    write_lake(into, rows(("a", 1, 2)), BatchMark("q", 1), {})
+    assert [(row["note"], row["valid_to"]) for row in stored(tmp_path, kind)] == [
+        ("kept", minute(2)),
+        (None, None),
+    ]
+
+
+def test_other_keys_with_the_same_parts_stay(tmp_path: Path, kind: LakeFormat) -> None:
+    into = target(tmp_path, kind, MergeKind.UPSERT, "at")
+    all_four = rows(("a", 1, 1), ("a", 2, 2), ("b", 1, 3), ("b", 2, 4))
+    write_lake(into, all_four, BatchMark("q", 0), {})
+    changed = pa.concat_tables([rows(("a", 1, 5)), rows(("b", 2, 6), deleted=True)])
+    write_lake(into, changed, BatchMark("q", 1), {})
+    assert seen(tmp_path, kind) == [("a", 1, minute(5)), ("a", 2, minute(2)), ("b", 1, minute(3))]
