@@ -19,6 +19,8 @@ def json_schema_columns(schema: Any) -> dict[str, str]:
         raise JsonSchemaUnsupported(
             'the schema must be an object: {"type": "object", "properties": {...}}'
         )
+    if not schema["properties"]:
+        raise JsonSchemaUnsupported("the schema has no properties, so there would be no column")
     return _fields(schema, "the schema", schema, ())
 
 
@@ -79,6 +81,8 @@ def _values_of(
 
 
 def _one_of(schemas: Any, where: str, root: Mapping[str, Any], above: tuple[str, ...]) -> str:
+    if not isinstance(schemas, list):
+        raise JsonSchemaUnsupported(f"{where}: alternatives must be a list")
     others = [inner for inner in schemas if inner != {"type": "null"}]
     if len(others) != 1:
         raise JsonSchemaUnsupported(

@@ -6,10 +6,11 @@ begins with a zero byte and the id of its writer's schema, four bytes, big-endia
 
 import base64
 import json
+from http.client import HTTPException
 from typing import Any, NamedTuple, NoReturn
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.spark.errors import SparkSourceError
 
@@ -29,6 +30,25 @@ class SchemaRegistry(NamedTuple):
     url: str  # without a slash at the end
     auth: str | None  # user:password
 
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self.url!r})"
+
+
+class _SameOrigin(HTTPRedirectHandler):
+    """The login is for the registry, not for whomever it points to."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if following is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            following.remove_header("Authorization")
+        return following
+
+
+_OPENER = build_opener(_SameOrigin)
+
 
 class RegisteredSchema(NamedTuple):
     schema_id: int
@@ -44,7 +64,7 @@ def latest_schema(registry: SchemaRegistry, subject: str, kind: str) -> Register
     what = f"subject {subject}"
     path = f"/subjects/{quote(subject, safe='')}/versions/latest{_form(kind)}"
     answer = _ask(registry, path, what)
-    schema = _read(answer, int(answer.get("id", -1)))
+    schema = _read(answer, _id_in(registry, what, answer))
     if schema.kind != kind:
         _fail(registry, what, f"it is {schema.kind}, but {kind} is expected")
     if answer.get("references"):
@@ -66,8 +86,8 @@ def register_schema(registry: SchemaRegistry, subject: str, kind: str, text: str
     """The id of this schema in the subject; registers it if it is not there."""
     body = {"schema": text, "schemaType": _KINDS[kind]}
     path = f"/subjects/{quote(subject, safe='')}/versions"
-    answer = _ask(registry, path, f"subject {subject}", body)
-    return int(answer["id"])
+    what = f"subject {subject}"
+    return _id_in(registry, what, _ask(registry, path, what, body))
 
 
 def frame(schema_id: int) -> bytes:
@@ -80,6 +100,13 @@ def framed_id(value: bytes) -> int | None:
     if len(value) < PREFIX_BYTES or value[0] != MAGIC:
         return None
     return int.from_bytes(value[1:PREFIX_BYTES], "big")
+
+
+def _id_in(registry: SchemaRegistry, what: str, answer: dict[str, Any]) -> int:
+    schema_id = answer.get("id")
+    if not isinstance(schema_id, int) or not 0 <= schema_id < 1 << 32:
+        _fail(registry, what, "the answer has no id of a schema")
+    return schema_id
 
 
 def _form(kind: str) -> str:
@@ -102,7 +129,7 @@ def _ask(
     data = None if body is None else json.dumps(body).encode()
     request = Request(registry.url + path, data, headers)  # noqa: S310 (checked above)
     try:
-        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
+        with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
             answer = json.load(response)
     except HTTPError as error:
         reason = _reason_of(error)
@@ -111,7 +138,7 @@ def _ask(
         _fail(registry, what, reason)
     except URLError as error:
         _fail(registry, what, f"cannot be reached: {error.reason}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         _fail(registry, what, f"no answer of a schema registry: {error}")
     if not isinstance(answer, dict):
         _fail(registry, what, "no answer of a schema registry")

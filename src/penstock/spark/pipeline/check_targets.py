@@ -78,8 +78,8 @@ def _check_branches(sink: Sink, problems: Problems) -> None:
                     f"{where}, target {branch.name}: 'select' is a list of expressions: "
                     f"[{expression}]",
                 )
-        path = getattr(branch.target, "path", None)
-        if path is not None and paths.setdefault(path, branch.name) != branch.name:
+        path = getattr(branch.target, "path", "").rstrip("/")
+        if path and paths.setdefault(path, branch.name) != branch.name:
             problems.add(
                 branch.line,
                 f"{where}, target {branch.name}: {path} is also the path of target {paths[path]}",

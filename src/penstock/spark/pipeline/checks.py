@@ -28,7 +28,9 @@ from penstock.spark.pipeline.spec import (
     Options,
     OutputMode,
     Pipeline,
+    PipelineView,
     Sink,
+    Source,
     TopicSource,
     TopicTarget,
     branch_sinks,
@@ -47,24 +49,29 @@ def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
             _check_topic_source(source, pipeline, problems)
     check_refinements(pipeline, problems)
     for name, line, other, other_line in later_views(pipeline):
-        where = "reads itself" if line == other_line else f"reads view {other}, which is below it"
+        is_itself = name.lower() == other
+        where = "reads itself" if is_itself else f"reads view {other}, which is below it"
         problems.add(line, f"view {name}: {where} (line {other_line}): define views before use")
     for view in pipeline.views:
         if view.dead_letter is not None:
-            _check_topic_names([view.dead_letter], view.line, f"view {view.name}", problems)
+            _check_view_dead_letter(view, view.dead_letter, pipeline, problems)
     for sink in pipeline.sinks:
         _check_sink(sink, pipeline, problems)
-    _check_checkpoints(pipeline.sinks, problems)
+    relations = [*pipeline.topic_sources(), *pipeline.views]
+    aside = [
+        sink for relation in relations if (sink := pipeline.dead_letter_sink(relation)) is not None
+    ]
+    _check_checkpoints([*pipeline.sinks, *aside], problems)
 
 
 def _check_names(pipeline: Pipeline, problems: Problems) -> None:
     """Names must be unique, ignoring case, as Spark does."""
-    lines: dict[str, int] = {}
+    first: dict[str, Source | PipelineView] = {}
     for relation in (*pipeline.sources, *pipeline.views):
-        first = lines.setdefault(relation.name.lower(), relation.line)
-        if first != relation.line:
+        other = first.setdefault(relation.name.lower(), relation)
+        if other is not relation:
             problems.add(
-                relation.line, f"the name {relation.name!r} is already used in line {first}"
+                relation.line, f"the name {relation.name!r} is already used in line {other.line}"
             )
 
 
@@ -84,6 +91,21 @@ def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Probl
         parse_source_options(options, mode)
     except SparkSourceError as error:
         problems.add(_line_of(error, source.options, source.line), f"{where}: {error}")
+
+
+def _check_view_dead_letter(
+    view: PipelineView, topic: str, pipeline: Pipeline, problems: Problems
+) -> None:
+    where = f"view {view.name}"
+    _check_topic_names([topic], view.line, where, problems)
+    read = read_relations(pipeline, view.reads)
+    for source in pipeline.topic_sources():
+        if source.name.lower() in read and topic in source.topics:
+            problems.add(
+                view.line,
+                f"{where}: its dead-letter topic {topic!r} is read by its own source "
+                f"{source.name}: name another topic",
+            )
 
 
 def _check_value_columns(source: TopicSource, where: str, problems: Problems) -> None:

@@ -70,6 +70,8 @@ def _read_branches(section: Section, context: ParseContext) -> BranchTargets | N
             return None
     if group is None:
         return None
+    if not group.names():
+        section.wrong("targets", "'targets' is empty: name a topic, a path or a format below it")
     branches = []
     for name in group.names():
         inner = group.find_section(name, f"{section.what}, target {name}")

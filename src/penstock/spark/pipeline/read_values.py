@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from penstock.client.security.secret_values import is_reference
 from penstock.spark.codec.avro_types import AvroUnsupported, avro_columns
@@ -153,8 +154,7 @@ def _read_registry(inner: Section) -> RegistryRef | None:
             if name in inner:
                 inner.wrong(name, f"{name!r} needs the registry: `registry: http://host:8081`")
         return None
-    if not url.startswith(("http://", "https://")):
-        inner.wrong("registry", f"{url!r} is not the URL of a registry: http://host:8081")
+    _check_registry_url(inner, url)
     option = None
     if auth is not None:
         option = Option(value=auth.value.strip(), line=auth.line)
@@ -165,6 +165,21 @@ def _read_registry(inner: Section) -> RegistryRef | None:
             )
     line = inner.line_of("registry")
     return RegistryRef(url=url.rstrip("/"), subject=subject, auth=option, line=line)
+
+
+def _check_registry_url(inner: Section, url: str) -> None:
+    """Never shows a password that stands in it."""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port
+        is_url, parts = False, urlsplit("")
+    if "@" in url:
+        inner.wrong(
+            "registry", "'registry' is a URL without user and password: use `registry_auth:`"
+        )
+    elif not is_url or parts.query or parts.fragment:
+        inner.wrong("registry", f"{url!r} is not the URL of a registry: http://host:8081")
 
 
 def _read_json(
@@ -190,8 +205,9 @@ def _read_json_schema(
         return value_format
     try:
         columns = to_ddl(json_schema_columns(json.loads(text)))
-    except ValueError as error:
-        supported = isinstance(error, JsonSchemaUnsupported)
+        column_names(columns)
+    except (ValueError, RecursionError) as error:
+        supported = isinstance(error, JsonSchemaUnsupported | NotColumns)
         reason = str(error) if supported else f"not valid JSON: {error}"
         inner.wrong("schema_file", f"'schema_file': {reason}")
         return value_format

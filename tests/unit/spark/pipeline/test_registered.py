@@ -6,8 +6,12 @@ import base64
 import io
 import json
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,9 @@ from penstock.spark.codec.avro_values import decode_values, encode_rows
 from penstock.spark.codec.json_schemas import JsonSchemaUnsupported, json_schema_columns
 from penstock.spark.codec.protobuf_types import ProtobufUnsupported, load_message, protobuf_columns
 from penstock.spark.codec.protobuf_values import decode_messages, encode_messages
-from penstock.spark.connect.schema_registry import frame
+from penstock.spark.connect import schema_registry
+from penstock.spark.connect.schema_registry import SchemaRegistry, frame
+from penstock.spark.errors import SparkSourceError
 from penstock.spark.pipeline.failures import PipelineFailed
 from penstock.spark.pipeline.problems import PipelineInvalid
 from penstock.spark.pipeline.reading import read_pipeline
@@ -195,6 +201,62 @@ def test_a_login_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
             with_registered_schemas(read(source(registry.url)))
 
 
+def test_a_login_is_not_sent_to_where_a_registry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_LOGIN", "ann:secret")
+    login = ', registry_auth: "${env:REGISTRY_LOGIN}"'
+    with stand_in_registry() as other, redirecting_to(other.url) as url:
+        other.register("orders-value", "AVRO", json.dumps(OLD))
+        assert with_registered_schemas(read(source(url, login))).topic_sources()
+        other.auth = "ann:secret"
+        with pytest.raises(PipelineFailed, match="HTTP 401, Unauthorized"):
+            with_registered_schemas(read(source(url, login)))
+    assert "secret" not in repr(SchemaRegistry(url, "ann:secret"))
+
+
+@contextmanager
+def redirecting_to(url: str) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", f"{url}{self.path}")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("answer", [{}, {"id": None}, {"id": -1}, {"id": "7"}, {"id": 1 << 32}])
+def test_an_answer_without_an_id_is_refused(
+    answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = SchemaRegistry("http://registry", None)
+    monkeypatch.setattr(schema_registry, "_ask", lambda *_: answer)
+    with pytest.raises(SparkSourceError, match=r"subject s .* no id of a schema"):
+        schema_registry.register_schema(registry, "s", "avro", "{}")
+    with pytest.raises(SparkSourceError, match=r"subject s .* no id of a schema"):
+        schema_registry.latest_schema(registry, "s", "avro")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://ann:hidden@host", "http://host:80a", "http://", "https://host/?q=1"]
+)
+def test_what_is_no_url_of_a_registry_is_one_line(url: str) -> None:
+    with pytest.raises(PipelineInvalid) as raised:
+        read(source(url))
+    assert str(raised.value).startswith("orders.yaml:5: source orders, value: '")
+    assert "registry" in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
 def failure(text: str) -> str:
     with pytest.raises(PipelineFailed) as raised:
         with_registered_schemas(read(text))
@@ -288,6 +350,7 @@ def test_json_schema_has_spark_types() -> None:
         ({"type": "object"}, "the schema.a: an object needs properties, or a type of all values"),
         ({"$ref": "other.json"}, "the schema.a: other.json is not in the schema itself"),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "the schema.a: 2 alternatives"),
+        ({"anyOf": 5}, "the schema.a: alternatives must be a list"),
         ({"type": "array", "items": {"$ref": "#/properties/a"}}, "contains itself"),
     ],
 )

@@ -24,6 +24,42 @@ def problems(text: str) -> list[str]:
     return [line.removeprefix("clicks.yaml:") for line in str(failure.value).splitlines()]
 
 
+def read(text: str) -> list[str]:
+    pipeline = read_pipeline("clicks.yaml", text, lambda name: FILES[name])
+    return [view.name for view in pipeline.views]
+
+
+ONE_LINE = "sources: {s: {topic: t}}\nsinks: {out: {from: b, topic: u}}\n"
+
+
+def test_views_of_one_line_are_in_order() -> None:
+    assert read(ONE_LINE + "views: {a: SELECT * FROM s, b: SELECT * FROM a}\n") == ["a", "b"]
+    assert problems(ONE_LINE + "views: {b: SELECT * FROM a, a: SELECT * FROM s}\n") == [
+        "3: view b: reads view a, which is below it (line 3): define views before use"
+    ]
+    assert problems(ONE_LINE + "views: {b: SELECT * FROM b}\n") == [
+        "3: view b: reads itself (line 3): define views before use"
+    ]
+    assert problems(ONE_LINE + "views: {b: SELECT 1, B: SELECT 2}\n") == [
+        "3: the name 'B' is already used in line 3"
+    ]
+
+
+def test_dead_letters_of_a_view_have_a_topic_and_a_checkpoint_of_their_own() -> None:
+    view = "from: s, expect: {e: {condition: value > '', otherwise: dead_letter}}"
+    text = ONE_LINE + f"views: {{b: {{{view}, dead_letter: t}}}}\n"
+    assert problems(text) == [
+        "3: view b: its dead-letter topic 't' is read by its own source s: name another topic"
+    ]
+    text = text.replace("dead_letter: t}", "dead_letter: d}").replace("out:", "b.dead-letter:")
+    assert "is also that of sink b.dead-letter" in problems(text)[0]
+
+
+def test_a_name_with_an_annotation_is_a_function() -> None:
+    FILES["noted.py"] = "f: object = lambda ms: ms\n"
+    assert read(ONE_LINE + "views: {b: SELECT 1}\nfunctions: {f: noted:f}\n") == ["b"]
+
+
 JSON = 'topic: clicks\n    value: {format: json, schema: "id INT, at TIMESTAMP"}\n    '
 LATE = "watermark: {column: at, delay: 1m}\n    "
 SOURCE = [

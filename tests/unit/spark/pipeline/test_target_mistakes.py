@@ -17,6 +17,15 @@ def problems(lines: str, head: str = HEAD) -> list[str]:
     return [line.removeprefix("clicks.yaml:") for line in str(failure.value).splitlines()]
 
 
+def test_targets_are_not_empty() -> None:
+    assert problems("targets: {}")[0].startswith("6: sink out: 'targets' is empty")
+
+
+def test_a_path_with_a_slash_is_the_same_path() -> None:
+    found = problems("targets: {one: {path: x/}, two: {path: x}}")
+    assert found == ["6: sink out, target two: x is also the path of target one"]
+
+
 DELTA = "path: x\n    format: delta\n    "
 MERGES = [
     ("path: x\n    upsert: {key: id}", "7: sink out: upsert needs `format: delta` or `format: ice"),
