@@ -32,7 +32,7 @@ Answered = Callable[[ZooKeeperReply | None], None]  # None: connection lost, out
 class ConnectionOwner(Protocol):
     """The owner of a connection; called on the event loop, must not raise."""
 
-    def on_event(self, body: bytes) -> None: ...
+    def on_event(self, connection: "ZooKeeperConnection", body: bytes) -> None: ...
     def on_lost(self, connection: "ZooKeeperConnection", reason: str) -> None:
         """Called after every unanswered request was completed; only if it was established."""
 
@@ -146,7 +146,7 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def _take_reply(self, reply: ZooKeeperReply) -> None:
         if reply.xid == EVENT_XID:
-            self._owner.on_event(reply.body)
+            self._owner.on_event(self, reply.body)
         elif reply.xid == PING_XID:
             if self._pings_sent_ms:
                 self._confirm(self._pings_sent_ms.popleft())

@@ -4,6 +4,7 @@ Invariant: a login that is configured and does not succeed raises, and the conne
 """
 
 import asyncio
+import struct
 
 from penstock.config.zookeeper_security import ZooKeeperLogin
 from penstock.metadata_store.errors import ZooKeeperLoginFailed
@@ -47,4 +48,7 @@ async def _exchange(connection: ZooKeeperConnection, token: bytes, username: str
             f"ZooKeeper refuses the login of {username}: the password is wrong, or there is no "
             "such user in the Server section of its JAAS file"
         )
-    return decode_sasl(reply.body)
+    try:
+        return decode_sasl(reply.body)
+    except struct.error:
+        raise ZooKeeperLoginFailed("ZooKeeper's answer to the login cannot be read") from None

@@ -260,8 +260,10 @@ class SessionLink:
 
     # Called by connections.
 
-    def on_event(self, body: bytes) -> None:
-        self._owner.on_event(body)
+    def on_event(self, connection: ZooKeeperConnection, body: bytes) -> None:
+        """Whoever has not proved yet that he is ZooKeeper fires no watch."""
+        if connection is self._connection:
+            self._owner.on_event(body)
 
     def on_lost(self, connection: ZooKeeperConnection, reason: str) -> None:
         if connection is not self._connection:
