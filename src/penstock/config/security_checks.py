@@ -49,7 +49,7 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
         *_stray_findings(values, explicit),
         *_repeated_findings(explicit),
         *_authorizer_findings(values),
-        *zookeeper_findings(values),
+        *zookeeper_findings(values, explicit),
         *_policy_findings(values),
     ]
 

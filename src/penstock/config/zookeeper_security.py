@@ -4,7 +4,7 @@ No file is read here. Invariant: a broker whose settings ask for a secure connec
 does not start.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from penstock.config.cross_checks import ConfigFinding, Values
@@ -76,10 +76,12 @@ class ZooKeeperSecurity(NamedTuple):
 OPEN = ZooKeeperSecurity()
 
 
-def zookeeper_findings(values: Values) -> list[ConfigFinding]:
-    """Why the connection would not be as secure as the settings ask for."""
+def zookeeper_findings(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
+    """Why the connection would not be as secure as the settings ask for. `explicit` are the names
+    that the user set."""
     return [
         *_use_findings(values),
+        *_plaintext_findings(values, explicit),
         *_login_findings(values),
         *_acl_findings(values),
         *(_tls_findings(values) if values[TLS_ENABLED] else ()),
@@ -93,6 +95,19 @@ def _use_findings(values: Values) -> Iterator[ConfigFinding]:
         if values[name]:
             yield ConfigFinding(
                 name, f"is not in effect without {_CONNECT}: name a ZooKeeper, or remove it"
+            )
+
+
+def _plaintext_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
+    """Files for TLS without a word on TLS itself: who wrote them does not expect plaintext."""
+    if values[TLS_ENABLED] or TLS_ENABLED in explicit or not values[_CONNECT]:
+        return
+    for name in (f"{_KEYSTORE}.location", f"{_TRUSTSTORE}.location"):
+        if values[name] is not None:
+            yield ConfigFinding(
+                name,
+                f"is not in effect, because the connection to ZooKeeper is plaintext: set "
+                f"{TLS_ENABLED}=true, or false if that is meant",
             )
 
 

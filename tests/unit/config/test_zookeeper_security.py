@@ -79,9 +79,15 @@ def test_no_secret_is_in_a_repr() -> None:
         (f"{_CONNECT}\nzookeeper.set.acl=true", "zookeeper.set.acl", "would not know who creates"),
         (f"{_TLS}\nzookeeper.set.acl=true", "zookeeper.set.acl", "would not know who creates"),
         (
-            f"{_CONNECT}\nzookeeper.ssl.keystore.location=/key\nzookeeper.set.acl=true",
+            f"{_CONNECT}\nzookeeper.ssl.client.enable=false\n"
+            "zookeeper.ssl.keystore.location=/key\nzookeeper.set.acl=true",
             "zookeeper.set.acl",
             "would not know who creates",
+        ),
+        (
+            f"{_CONNECT}\nzookeeper.ssl.truststore.location=/trust",
+            "zookeeper.ssl.truststore.location",
+            "is plaintext: set zookeeper.ssl.client.enable=true, or false",
         ),
         (
             f"{_CONNECT}\nzookeeper.ssl.client.enable=true",
