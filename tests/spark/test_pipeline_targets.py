@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
@@ -49,7 +50,9 @@ def test_the_documented_targets_are_written_by_one_read(
     assert sorted(users) == sorted([b"u%d" % (n % 3) for n in range(10)] * 2)
     archive = spark.read.parquet(f"{tmp_path}/tables/fan-archive")
     assert archive.count() == 20
-    assert {"_batch", "page"} <= set(archive.columns)
+    # Programs that pass over hidden folders see the batches, too.
+    assert pq.read_table(f"{tmp_path}/tables/fan-archive").num_rows == 20
+    assert {"penstock_batch", "page"} <= set(archive.columns)
     assert DeltaTable(tmp_path / "tables/fan-table").to_pyarrow_table().num_rows == 20
 
 
@@ -72,13 +75,15 @@ def test_the_documented_changes_of_a_database_become_tables(
     send(servers, topic, [change("r", 1, "Ann", 1000), change("c", 2, "Bob", 2000)])
     run_once(written, spark, broker)
     tombstone = Sent(None, key=b"2")
-    send(servers, topic, [change("u", 1, "Anne", 3000), change("d", 2, "Bob", 4000), tombstone])
+    # Two changes of a row in the same millisecond: the later one counts.
+    send(servers, topic, [change("u", 1, "Anna", 3000), change("u", 1, "Anne", 3000)])
+    send(servers, topic, [change("u", 2, "B", 4000), change("d", 2, "Bob", 4000), tombstone])
     run_once(written, spark, broker)
 
     if is_long():  # in the short form, tests of the tables alone do it
         for sink in ("customers", "history"):
             forget_last_commit(tmp_path, sink)
-        assert {total.rows for total in run_once(written, spark, broker).values()} == {3}
+        assert {total.rows for total in run_once(written, spark, broker).values()} == {5}
 
     table = DeltaTable(tmp_path / "tables/customers")
     assert table.version() == 2  # created, and a commit for each of two batches

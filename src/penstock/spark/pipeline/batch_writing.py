@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.pipeline.connector_options import sink_options, values_of
+from penstock.spark.pipeline.connector_options import sink_options, store_values_of, values_of
 from penstock.spark.pipeline.lake_table import BatchMark, write_lake
 from penstock.spark.pipeline.shares import Share, arrival_order, share_of, shares_of
 from penstock.spark.pipeline.spec import FileTarget, FormatTarget, LakeTarget, Sink, TopicTarget
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "penstock"
 _QUERY_ID = "sql.streaming.queryId"  # a local property of Spark's jobs
-BATCH_FOLDER = "_batch"
+BATCH_FOLDER = "penstock_batch"  # one that begins with `_` is hidden for pyarrow and pandas
 
 
 def write_batches(sink: Sink, bootstrap: str) -> Callable[["DataFrame", int], None]:
@@ -95,7 +95,7 @@ def _write_lake(
             changes = changes.sort_by([(name, "ascending") for name in arrival])
         else:
             _check_unique(changes, target.merge.keys)
-    write_lake(target, changes, mark, values_of(share.options))
+    write_lake(target, changes, mark, store_values_of(share.options))
 
 
 def _check_unique(rows: "pa.Table", keys: Sequence[str]) -> None:

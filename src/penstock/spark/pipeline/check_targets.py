@@ -1,6 +1,7 @@
 """Checks sinks that merge into tables or have several targets. Needs no Spark."""
 
 from penstock.spark.codec.ddl_columns import NotColumns, split_columns
+from penstock.spark.pipeline.connector_options import find_literal_store_secrets
 from penstock.spark.pipeline.problems import Problems
 from penstock.spark.pipeline.spec import (
     BranchTargets,
@@ -31,6 +32,11 @@ def _is_several(expression: str) -> bool:
 
 def _check_lake(sink: Sink, target: LakeTarget, problems: Problems) -> None:
     where = f"sink {sink.name}"
+    for name in find_literal_store_secrets(sink.options):
+        problems.add(
+            sink.options[name].line,
+            f"{where}: option {name} is a secret: write ${{env:NAME}} or ${{file:PATH}}",
+        )
     if target.format is LakeFormat.ICEBERG and "://" in target.path.removeprefix("file://"):
         problems.add(
             sink.line,

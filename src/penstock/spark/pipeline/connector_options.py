@@ -24,6 +24,7 @@ RESERVED = {
     "publishgroupoffsets": "a pipeline publishes the offsets of its `group:` itself",
     "topic": "use `topic:`",
 }
+_STORE_SECRETS = ("secret", "password", "token", "account_key")
 _ISOLATION = "kafka.isolation.level"
 
 
@@ -61,8 +62,18 @@ def values_of(options: Options) -> Mapping[str, str]:
 
 
 def _read_value(name: str, value: str) -> str:
-    if not is_secret(plain_name(name)):
-        return value
+    return _resolve(name, value) if is_secret(plain_name(name)) else value
+
+
+def store_values_of(options: Options) -> Mapping[str, str]:
+    """The same of an object store: every value that is elsewhere is read."""
+    return {
+        name: _resolve(name, option.value) if is_reference(option.value) else option.value
+        for name, option in options.items()
+    }
+
+
+def _resolve(name: str, value: str) -> str:
     try:
         return resolve_value(name, value)
     except InvalidClientConfig as error:
@@ -75,4 +86,13 @@ def find_literal_secrets(options: Options) -> list[str]:
         name
         for name, option in options.items()
         if is_secret(plain_name(name)) and not is_reference(option.value)
+    ]
+
+
+def find_literal_store_secrets(options: Options) -> list[str]:
+    """The same of an object store, whose options have many names: AWS_SECRET_ACCESS_KEY."""
+    return [
+        name
+        for name, option in options.items()
+        if any(word in name.lower() for word in _STORE_SECRETS) and not is_reference(option.value)
     ]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ARRIVAL = ("_partition", "_offset")  # orders the rows of a key, which are in one partition
 _RANK = "_penstock_rank"
+_ROW_NUMBER = "_penstock_row_number"  # in the micro-batch: of equal rows, the last one counts
 _HEADERS = "array<struct<key: string, value: binary>>"
 
 
@@ -99,10 +100,11 @@ def _changes(rows: "DataFrame", merge: Merge) -> "DataFrame":
     arrival = arrival_order(changes.columns, merge)
     if merge.kind is MergeKind.SCD2 or not arrival or rows.isStreaming:
         return changes
-    latest_first = [f.col(quoted(name)).desc() for name in arrival]
+    numbered = changes.withColumn(_ROW_NUMBER, f.monotonically_increasing_id())
+    latest_first = [f.col(quoted(name)).desc() for name in (*arrival, _ROW_NUMBER)]
     window = Window.partitionBy(*map(quoted, merge.keys)).orderBy(*latest_first)
-    ranked = changes.withColumn(_RANK, f.row_number().over(window))
-    return ranked.where(f.col(_RANK) == 1).drop(_RANK)
+    ranked = numbered.withColumn(_RANK, f.row_number().over(window))
+    return ranked.where(f.col(_RANK) == 1).drop(_RANK, _ROW_NUMBER)
 
 
 def arrival_order(columns: Sequence[str], merge: Merge) -> list[str]:

@@ -3,7 +3,11 @@
 import pytest
 
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.pipeline.connector_options import sink_options, source_options
+from penstock.spark.pipeline.connector_options import (
+    sink_options,
+    source_options,
+    store_values_of,
+)
 from penstock.spark.pipeline.reading import read_pipeline
 from penstock.spark.pipeline.spec import Pipeline, TopicTarget
 
@@ -67,3 +71,16 @@ def test_secrets_are_read_from_elsewhere_and_no_other_value_is(
     monkeypatch.delenv("PENSTOCK_TEST_PASSWORD")
     with pytest.raises(SparkSourceError, match="PENSTOCK_TEST_PASSWORD is not set"):
         source_options(source, "h:1")
+
+
+def test_secrets_of_an_object_store_are_read_from_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = "{AWS_REGION: x, AWS_SECRET_ACCESS_KEY: '${env:STORE_KEY}'}"
+    text = "sources:\n  s: {topic: t}\nsinks:\n"
+    text += f"  out: {{from: s, path: x, format: delta, options: {options}}}\n"
+    (sink,) = read_pipeline("p.yaml", text, lambda name: name).sinks
+    with pytest.raises(SparkSourceError, match="STORE_KEY is not set"):
+        store_values_of(sink.options)
+    monkeypatch.setenv("STORE_KEY", "hidden")
+    assert store_values_of(sink.options) == {"AWS_REGION": "x", "AWS_SECRET_ACCESS_KEY": "hidden"}

@@ -28,6 +28,10 @@ def test_a_path_with_a_slash_is_the_same_path() -> None:
 
 DELTA = "path: x\n    format: delta\n    "
 MERGES = [
+    (
+        DELTA + "options: {AWS_REGION: x, AWS_SECRET_ACCESS_KEY: hidden}",
+        "8: sink out: option AWS_SECRET_ACCESS_KEY is a secret: write ${env:NAME} or ${file:PATH}",
+    ),
     ("path: x\n    upsert: {key: id}", "7: sink out: upsert needs `format: delta` or `format: ice"),
     (
         DELTA + "upsert: {order: at}",
