@@ -42,8 +42,20 @@ class LakeTable(Protocol):
 def write_lake(
     target: LakeTarget, rows: pa.Table, mark: BatchMark | None, options: Mapping[str, str]
 ) -> None:
-    """`rows` are in the order of their arrival; for merges with the column `DELETED`."""
-    rows = merge_rows.storable(rows)
+    """`rows` are in the order of their arrival; for merges with the column `DELETED`. Raises
+    SparkSourceError if they do not fit."""
+    try:
+        _write(target, merge_rows.storable(rows), mark, options)
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+        raise SparkSourceError(
+            f"the rows do not fit the table in {target.path}: {reason}"
+        ) from None
+
+
+def _write(
+    target: LakeTarget, rows: pa.Table, mark: BatchMark | None, options: Mapping[str, str]
+) -> None:
     merge = target.merge
     if merge is not None:
         merge_rows.check_keys(rows, merge.keys)

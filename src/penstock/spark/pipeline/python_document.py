@@ -86,14 +86,14 @@ def _run(file: str) -> Any:
         sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the file is the user's: it may raise anything
+    except (Exception, SystemExit) as error:  # the file is the user's: it may raise anything
         line = _line_of(error, file)
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise PipelineInvalid(file, [Problem(line, f"the file fails: {reason}")]) from None
     return module
 
 
-def _line_of(error: Exception, file: str) -> int:
+def _line_of(error: BaseException, file: str) -> int:
     if isinstance(error, SyntaxError) and error.lineno:
         return error.lineno
     line, frame = 1, error.__traceback__

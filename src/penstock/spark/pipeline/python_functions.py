@@ -97,7 +97,7 @@ def load_function(path: str, folder: Path) -> Callable[..., Any]:
         sys.path.insert(0, beside)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # the module is the user's: it may raise anything
+    except (Exception, SystemExit) as error:  # the module is the user's: it may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise NoFunction(f"module {module_name} cannot be imported: {reason}") from None
     function = getattr(module, name, None)

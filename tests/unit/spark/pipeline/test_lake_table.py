@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
+from penstock.spark.errors import SparkSourceError
 from penstock.spark.pipeline.lake_table import BatchMark, write_lake
 from penstock.spark.pipeline.merge_rows import DELETED
 from penstock.spark.pipeline.spec import LakeFormat, LakeTarget, Merge, MergeKind
@@ -140,6 +141,15 @@ def test_closed_versions_keep_columns_that_changes_no_longer_have(
         ("kept", minute(2)),
         (None, None),
     ]
+
+
+def test_rows_of_another_type_are_refused(tmp_path: Path, kind: LakeFormat) -> None:
+    into = target(tmp_path, kind, MergeKind.SCD2, "at")
+    text = rows(("a", 1, 1)).append_column("note", pa.array(["text"]))
+    write_lake(into, text, BatchMark("q", 0), {})
+    number = rows(("a", 1, 2)).append_column("note", pa.array([5]))
+    with pytest.raises(SparkSourceError, match=r"the rows do not fit the table in .*/t: "):
+        write_lake(into, number, BatchMark("q", 1), {})
 
 
 def test_other_keys_with_the_same_parts_stay(tmp_path: Path, kind: LakeFormat) -> None:

@@ -231,6 +231,7 @@ PYTHON_MISTAKES = [
         'a = declare(tigger=1, sinks={"o": {"query": "X", "format": "noop"}})',
         "3: the file: 'tigger",
     ),
+    ("raise SystemExit(0)\n", "3: the file fails: SystemExit: 0"),
     ("def f(:\n  pass", "3: the file fails: SyntaxError: "),
 ]
 
