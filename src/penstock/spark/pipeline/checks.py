@@ -57,11 +57,9 @@ def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
             _check_view_dead_letter(view, view.dead_letter, pipeline, problems)
     for sink in pipeline.sinks:
         _check_sink(sink, pipeline, problems)
-    relations = [*pipeline.topic_sources(), *pipeline.views]
-    aside = [
-        sink for relation in relations if (sink := pipeline.dead_letter_sink(relation)) is not None
-    ]
-    _check_checkpoints([*pipeline.sinks, *aside], problems)
+    relations: list[TopicSource | PipelineView] = [*pipeline.topic_sources(), *pipeline.views]
+    letters = [pipeline.dead_letter_sink(relation) for relation in relations]
+    _check_checkpoints([*pipeline.sinks, *(sink for sink in letters if sink)], problems)
 
 
 def _check_names(pipeline: Pipeline, problems: Problems) -> None:

@@ -69,8 +69,8 @@ class IcebergMerges:
         condition = _all_of([_is_in(key, pc.unique(gone.column(key)).to_pylist()) for key in keys])
         stay = gone.slice(0, 0)
         if len(keys) > 1:
-            found = storable(self._table.scan(row_filter=condition).to_arrow())
-            stay = not_of_keys(found, gone, keys)
+            matching = storable(self._table.scan(row_filter=condition).to_arrow())
+            stay = not_of_keys(matching, gone, keys)
         _delete(transaction, condition)
         return stay
 

@@ -32,11 +32,11 @@ def relations_in(sql: Sql, names: Collection[str]) -> set[str]:
 def later_views(pipeline: Pipeline) -> Iterator[tuple[str, int, str, int]]:
     """(view, its line, a view that it reads, that one's line), for views that are defined later:
     each is built when those below it do not exist yet. Several may be in one line."""
-    places = {view.name.lower(): place for place, view in enumerate(pipeline.views)}
-    for place, view in enumerate(pipeline.views):
-        for name in sorted(read_directly(view.reads, places)):
-            if places[name] >= place:
-                yield view.name, view.line, name, pipeline.views[places[name]].line
+    indexes = {view.name.lower(): index for index, view in enumerate(pipeline.views)}
+    for index, view in enumerate(pipeline.views):
+        for name in sorted(read_directly(view.reads, indexes)):
+            if indexes[name] >= index:
+                yield view.name, view.line, name, pipeline.views[indexes[name]].line
 
 
 def read_relations(pipeline: Pipeline, reads: Sql | str) -> set[str]:

@@ -22,8 +22,8 @@ def test_targets_are_not_empty() -> None:
 
 
 def test_a_path_with_a_slash_is_the_same_path() -> None:
-    found = problems("targets: {one: {path: x/}, two: {path: x}}")
-    assert found == ["6: sink out, target two: x is also the path of target one"]
+    reported = problems("targets: {one: {path: x/}, two: {path: x}}")
+    assert reported == ["6: sink out, target two: x is also the path of target one"]
 
 
 DELTA = "path: x\n    format: delta\n    "
