@@ -17,6 +17,7 @@ from penstock.config.zookeeper_settings import parse_zookeeper_security
 _MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _JAAS = f'penstock.zookeeper.sasl.jaas.config={_MODULE} required username="b" password="p";'
 _CONNECT = "zookeeper.connect=zk:2182"
+_NO_TLS = f"{_CONNECT}\nzookeeper.ssl.client.enable=false"
 _TLS = f"{_CONNECT}\nzookeeper.ssl.client.enable=true\nzookeeper.ssl.truststore.location=/trust"
 
 
@@ -79,8 +80,7 @@ def test_no_secret_is_in_a_repr() -> None:
         (f"{_CONNECT}\nzookeeper.set.acl=true", "zookeeper.set.acl", "would not know who creates"),
         (f"{_TLS}\nzookeeper.set.acl=true", "zookeeper.set.acl", "would not know who creates"),
         (
-            f"{_CONNECT}\nzookeeper.ssl.client.enable=false\n"
-            "zookeeper.ssl.keystore.location=/key\nzookeeper.set.acl=true",
+            f"{_NO_TLS}\nzookeeper.ssl.keystore.location=/key\nzookeeper.set.acl=true",
             "zookeeper.set.acl",
             "would not know who creates",
         ),
