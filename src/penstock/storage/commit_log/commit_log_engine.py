@@ -275,21 +275,23 @@ class CommitLogEngine:
         failed: set[CommitLogPartition] = set()
         for directory in directories.values():
             directory.begin_request()
-        for item in items:
-            log: CommitLogPartition = item[0]  # type: ignore[assignment]  # every log here is ours
-            try:
-                if item[3] is _REPLICA:
-                    results.append(log.append_as_follower(item[1], now_ms))
-                else:
-                    results.append(log.append_as_leader(item[1], item[2], item[3], now_ms))
-            except StorageError as error:
-                results.append(without_frames(error))
-            except OSError as error:  # of a write before the file was full
-                failed |= self._directory_of(log).abort_request(error)
-                self._directory_of(log).begin_request()
-                results.append(LogFenced(log.tp, error))
-        for directory in directories.values():
-            failed |= directory.end_request()
+        try:
+            for item in items:
+                log: CommitLogPartition = item[0]  # type: ignore[assignment]  # every log here is ours
+                try:
+                    if item[3] is _REPLICA:
+                        results.append(log.append_as_follower(item[1], now_ms))
+                    else:
+                        results.append(log.append_as_leader(item[1], item[2], item[3], now_ms))
+                except StorageError as error:
+                    results.append(without_frames(error))
+                except OSError as error:  # of a write before the file was full
+                    failed |= self._directory_of(log).abort_request(error)
+                    self._directory_of(log).begin_request()
+                    results.append(LogFenced(log.tp, error))
+        finally:  # also after an unexpected error: the next append must not wait in memory
+            for directory in directories.values():
+                failed |= directory.end_request()
         if failed:
             self._refuse(items, results, failed)
         for item in items:

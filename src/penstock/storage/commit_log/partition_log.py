@@ -182,8 +182,8 @@ class CommitLogPartition(PartitionEntries):
         index += len(positions)
         end_offset = queue.entry(index - 1).next_offset
         self._read_end = end_offset, index, queue.version
-        lease = self._handles.lease(file.handle)
         descriptor = self._handles.descriptor(file.handle)
+        lease = self._handles.lease(file.handle)
         slices = ScatteredSlices(descriptor, [at - base for at in positions], sizes)
         return Read(slices, Offset(end_offset), lease)
 
@@ -217,8 +217,8 @@ class CommitLogPartition(PartitionEntries):
         file = self._file_at(runs[0][0])
         base = file.base
         if base <= min(runs)[0] and max(runs)[0] < file.end:  # nearly always
-            lease = handles.lease(file.handle)
             descriptor = handles.descriptor(file.handle)
+            lease = handles.lease(file.handle)
             single = [new_tuple(FileSlice, (descriptor, at - base, size)) for at, size in runs]
             return Read(tuple(single), Offset(end_offset), lease)
         return self._slices_of_files(runs, end_offset)
