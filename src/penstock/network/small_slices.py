@@ -33,6 +33,9 @@ JOINED_BYTES: Final = 1 << 20
 MAPPED_SLICES: Final = 64
 MAPPED_BYTES_A_SLICE: Final = 8 * 1024
 MAPPED_AT_ONCE: Final = 256 * 1024  # of a system call
+# Of one response, those with the most slices: a map has a descriptor of its own until it is sent,
+# and a slow client may fetch a thousand partitions that lag behind differently.
+MAX_MAPS: Final = 4
 _PAGE = mmap.ALLOCATIONGRANULARITY
 
 
@@ -167,18 +170,20 @@ class Maps:
             if type(run) is ScatteredSlices and max(run.lengths) <= SMALL_BYTES
         ]
         reaches.sort()
+        parts: list[tuple[int, int, int, int]] = []  # slices, descriptor, start and end
         fd, start, end, count = -1, 0, 0, 0
         for reach in reaches:
             if reach[0] == fd and reach[1] <= end:
                 end, count = max(end, reach[2]), count + reach[3]
                 continue
-            self._map(fd, start, end, count)
+            parts.append((count, fd, start, end))
             fd, start, end, count = reach
-        self._map(fd, start, end, count)
+        parts.append((count, fd, start, end))
+        parts = [part for part in parts if _pays(*part)]
+        for _, fd, start, end in sorted(parts, reverse=True)[:MAX_MAPS]:
+            self._map(fd, start, end)
 
-    def _map(self, fd: int, start: int, end: int, count: int) -> None:
-        if count < MAPPED_SLICES or end - start > count * MAPPED_BYTES_A_SLICE:
-            return
+    def _map(self, fd: int, start: int, end: int) -> None:
         start -= start % _PAGE
         try:
             content = mmap.mmap(fd, end - start, prot=mmap.PROT_READ, offset=start)
@@ -192,6 +197,10 @@ class Maps:
             if fd == run.fd and mapped.start <= run.positions[0] <= end:
                 return mapped
         return None
+
+
+def _pays(count: int, fd: int, start: int, end: int) -> bool:
+    return count >= MAPPED_SLICES and end - start <= count * MAPPED_BYTES_A_SLICE
 
 
 def truncated(piece: FileSlice) -> FileTruncated:

@@ -17,6 +17,7 @@ from penstock.network.small_slices import (
     JOINED_GAP_BYTES,
     MAPPED_BYTES_A_SLICE,
     MAPPED_SLICES,
+    MAX_MAPS,
     SMALL_BYTES,
     FileTruncated,
     Maps,
@@ -115,6 +116,25 @@ def test_few_slices_and_those_far_apart_are_not_mapped(file: int) -> None:
         assert Maps([run.slices]).find(ScatteredSlices(file, [0], [1])) is None
     near = run_of(file, batches=MAPPED_SLICES)
     assert Maps([near.slices]).find(ScatteredSlices(file, [0], [1])) is not None
+
+
+def test_a_response_of_many_partitions_holds_few_maps_and_the_fullest(
+    file: int, content: bytes
+) -> None:
+    """Each has a descriptor, which it keeps for as long as its client is slow."""
+    counts = [MAPPED_SLICES + partition for partition in range(3 * MAX_MAPS)]
+    parts: list[Part] = [
+        FileRun(ScatteredSlices(file, range(start, start + 300 * count, 300), [100] * count))
+        for start, count in zip(range(0, FILE_BYTES, 200_000), counts, strict=False)
+    ]
+    before = len(os.listdir("/dev/fd"))
+    queue = SendQueue(SendPath.SENDFILE)
+    queue.add(parts, None)
+    assert len(os.listdir("/dev/fd")) <= before + MAX_MAPS
+    mapped = [len(pieces.positions) for pieces in small(queue) if pieces.mapped is not None]
+    assert mapped == counts[-MAX_MAPS:]
+    assert drain(queue, at_most=1 << 20, buffer_bytes=1 << 20) == bytes_of(parts, content)
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_file_truncated_under_its_map_is_an_error_and_not_the_end(file: int) -> None:
