@@ -226,7 +226,11 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
 
     def _on_due(self) -> None:
         self._wakes_ms = None
-        self.state.take_due(self._dependencies.wall_ms(), DUE_AT_ONCE)
+        try:
+            self.state.take_due(self._dependencies.wall_ms(), DUE_AT_ONCE)
+        except Exception:  # of a timer, it would end the broker
+            self._fail()
+            return
         for target in self.state.ready_targets() + self.state.unconfirmed_targets():
             self._start_delivery(target)
         self._wake_when_due()

@@ -116,6 +116,7 @@ class DeferredCoordinatorHarness:
         self.log = log or TableLog()
         self.clock = clock or ManualClock()
         self.targets = targets or FakeTargets()
+        self.runs: list[MemoryRuns] = []  # of every shard that was loaded
         self.cluster = cluster or FakeHalfCluster()
         self.reports: list[str] = []
         self.log.wall_ms = self.clock.wall_ms
@@ -124,12 +125,16 @@ class DeferredCoordinatorHarness:
             channel=self.targets,
             cluster=self.cluster,
             producer_ids=FakeProducerIds(),
-            new_runs=lambda partition: MemoryRuns(),
+            new_runs=self._new_runs,
             timers=self.clock,
             wall_ms=self.clock.wall_ms,
             config=lambda: config or DeferredConfig(),
             logger=message_logger(self.reports.append),
         )
+
+    def _new_runs(self, partition: int) -> MemoryRuns:
+        self.runs.append(MemoryRuns())
+        return self.runs[-1]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["DeferredCoordinatorHarness"]:

@@ -1,6 +1,7 @@
 """The coordinator of deferred messages: due ones arrive once, whatever fails in between."""
 
 import asyncio
+from errno import ENOSPC
 
 from tests.unit.coordinators.deferred.harness import (
     FIRST,
@@ -200,6 +201,24 @@ def test_an_unexpected_error_of_a_delivery_reloads_the_shard() -> None:
             harness.targets.error = None
             await harness.advance_ms(RELOAD_PAUSE_MS)
             assert harness.targets.values[FIRST] == [b"one"]
+
+    run_scenario(scenario)
+
+
+def test_a_run_that_cannot_be_read_reloads_the_shard_and_nothing_else_ends() -> None:
+    """On a full disk, for one. A timer that raises would end the broker."""
+
+    async def scenario() -> None:
+        async with DeferredCoordinatorHarness().running() as harness:
+            await harness.defer(harness.message(3 * HOUR_MS, b"late"))
+            for runs in harness.runs:
+                runs.error = OSError(ENOSPC, "no space left")
+            for _ in range(2):
+                await harness.advance_ms(HOUR_MS)
+            assert "no space left" in harness.reports[0]
+            await harness.advance_ms(RELOAD_PAUSE_MS)
+            await harness.advance_ms(HOUR_MS)
+            assert harness.targets.values[FIRST] == [b"late"]
 
     run_scenario(scenario)
 
