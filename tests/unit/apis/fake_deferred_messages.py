@@ -16,6 +16,7 @@ from penstock.coordinators.deferred.values import (
 from penstock.coordinators.runtime.pending_replies import Failed, MarkerReply
 from penstock.model.errors import ErrorCode
 from penstock.model.markers import TransactionMarker
+from penstock.protocol.batch import read_header
 
 
 async def _nothing() -> None: ...
@@ -28,6 +29,7 @@ class FakeDeferredMessages:
         self.deferred: list[tuple[DeferredMessage, SentBy | None]] = []
         self.cancelled: list[tuple[DelayKey, ...]] = []
         self.appended: list[tuple[Target, bytes]] = []
+        self.max_answers = 1000  # of one batch
         self.steps: list[str] = []
         self.transactions: list[InTransaction | None] = []
         self.before_reply: Callable[[], Awaitable[None]] = _nothing
@@ -61,6 +63,8 @@ class FakeDeferredMessages:
         return self.end_reply
 
     async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+        if read_header(batch).record_count > self.max_answers:
+            return ErrorCode.MESSAGE_TOO_LARGE
         self.appended.append((target, bytes(batch)))
         return ErrorCode.NONE
 

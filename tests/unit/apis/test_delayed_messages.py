@@ -408,6 +408,24 @@ def test_the_cancels_of_a_batch_are_asked_and_answered_together(harness: ApiHarn
     assert len(answered) == count
 
 
+def test_a_reply_topic_of_small_batches_gets_every_answer(harness: ApiHarness) -> None:
+    harness.make_topic("replies")
+    harness.deferred.max_answers = 3
+    cancels: list[RecordHeaders] = [
+        (("penstock-delay-cancel", b"%d" % number), ("penstock-reply-topic", b"replies"))
+        for number in range(10)
+    ]
+    assert result(send(harness, build(*cancels)))[0] is ErrorCode.NONE
+    batches = [list(iter_records(batch)) for _, batch in harness.deferred.appended]
+    assert [record.key for records in batches for record in records] == [
+        b"%d" % number for number in range(10)
+    ]
+    for records in batches:
+        assert [record.offset for record in records] == list(range(len(records)))
+    harness.deferred.max_answers = 0
+    assert result(send(harness, build(*cancels)))[0] is ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_a_repeated_cancel_does_not_cancel_what_came_later(harness: ApiHarness) -> None:
     batch = build(CANCEL_X, sequence=0)
     assert result(send(harness, bytearray(batch))) == (ErrorCode.NONE, -1)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 64 * 1024 * 1024  # decompressed, of the batches that are looked into
 MIN_TIMEOUT_MS = 1_000
 CANCELS_AT_ONCE = 1_000
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 _UNKNOWN = Offset(-1)
 
 Batches = list[tuple[TopicPartition, memoryview]]
@@ -318,7 +319,7 @@ class _DividedProduce:
             partition = partition_for(cancel.delay_id, len(state.partitions))
             records = answers.setdefault(Target(state.topic_id, partition), [])
             word = replies[DelayKey(target.topic_id, cancel.delay_id)].value
-            records.append(self._answer(len(records), cancel.delay_id, topic, word))
+            records.append(self._answer(cancel.delay_id, topic, word))
         return await self._append_answers(answers)
 
     def _find_transaction(self, division: Division) -> InTransaction | None:
@@ -334,9 +335,9 @@ class _DividedProduce:
             return _refuse(ErrorCode.INVALID_TXN_STATE, reply.message or code.message)
         return _refuse_reply(reply)
 
-    def _answer(self, index: int, delay_id: str, topic: str, word: str) -> Record:
+    def _answer(self, delay_id: str, topic: str, word: str) -> Record:
         return Record(
-            offset=index,
+            offset=0,
             timestamp_ms=self._services.wall_ms(),
             key=delay_id.encode(),
             value=word.encode(),
@@ -344,14 +345,24 @@ class _DividedProduce:
         )
 
     async def _append_answers(self, answers: Mapping[Target, Sequence[Record]]) -> ErrorCode:
-        deferred = self._services.deferred
         codes = await asyncio.gather(
-            *(
-                deferred.append(target, build_batch(records), timeout_ms=self._timeout_ms)
-                for target, records in answers.items()
-            )
+            *(self._append_to(target, records) for target, records in answers.items())
         )
         return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
+
+    async def _append_to(self, target: Target, records: Sequence[Record]) -> ErrorCode:
+        """In halves, if its topic takes smaller batches only: the cancels are done by now, and a
+        repeat would be refused in the same way."""
+        batch = build_batch([record._replace(offset=index) for index, record in enumerate(records)])
+        code = await self._services.deferred.append(target, batch, timeout_ms=self._timeout_ms)
+        half = len(records) // 2
+        if not half or code not in _TOO_LARGE:
+            return code
+        for some in (records[:half], records[half:]):
+            code = await self._append_to(target, some)
+            if code is not ErrorCode.NONE:
+                break
+        return code
 
     @property
     def _timeout_ms(self) -> int:
