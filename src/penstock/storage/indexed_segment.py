@@ -114,17 +114,15 @@ class IndexedSegment(SegmentFile):
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp, -1 if there is none."""
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
-            assert self._max_timestamp is not None
-        return self._max_timestamp
+        timestamp = self._max_timestamp
+        return self._load_max_timestamp() if timestamp is None else timestamp
 
     @property
     def max_timestamp_offset(self) -> int:
         """The last offset of the first batch with the largest timestamp."""
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
 
-    def _load_max_timestamp(self) -> None:
+    def _load_max_timestamp(self) -> int:
         """Take it from the last time entry if the log confirms it, else from the log itself."""
         last, tail = self.time_index.find_last(), self.find_last_batch()
         if (
@@ -133,14 +131,16 @@ class IndexedSegment(SegmentFile):
             and tail.header.max_timestamp <= last.key
             and self._confirms(last.key, self.base_offset + last.value)
         ):
-            self._max_timestamp = last.key
+            timestamp = self._max_timestamp = last.key
             self._max_timestamp_offset = self.base_offset + last.value
-            return
-        self._max_timestamp = -1
+            return timestamp
+        timestamp = -1
         for _, header, _ in self.scan(check_crc=False):
-            if header.max_timestamp > self._max_timestamp:
-                self._max_timestamp = header.max_timestamp
+            if header.max_timestamp > timestamp:
+                timestamp = header.max_timestamp
                 self._max_timestamp_offset = header.last_offset
+        self._max_timestamp = timestamp
+        return timestamp
 
     def _confirms(self, timestamp: int, offset: int) -> bool:
         batch = self.find_batch(offset)

@@ -35,6 +35,17 @@ def test_subclasses_of_compiled_classes_are_compiled_with_them() -> None:
             assert path in compiled or not of & bases, f"{path}: {name}"
 
 
+def test_no_compiled_module_takes_an_attribute_for_none_after_a_call_has_set_it() -> None:
+    """mypy still takes `self.x` for None below such an assertion, and compiled code then raises
+    TypeError where plain code goes on."""
+    for path in map(_source_of, listed_modules()):
+        text = path.read_text()
+        for indent, name, block in re.findall(
+            r"^( +)if (self\.\w+) is None:\n((?:\1 +.*\n)+)", text, re.MULTILINE
+        ):
+            assert f"{indent}    assert {name} is not None\n" not in block, f"{path}: {name}"
+
+
 def _source_of(module: str) -> Path:
     return ROOT / "src" / (module.replace(".", "/") + ".py")
 
