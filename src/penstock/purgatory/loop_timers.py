@@ -133,8 +133,10 @@ class LoopTimers:
 
     def _fail(self, error: BaseException) -> None:
         """The loop would only log a callback's exception; `run` raises it instead."""
-        if isinstance(error, asyncio.CancelledError):  # would end `run` like a cancellation
-            wrapped = RuntimeError("a timer's function asked for the result of cancelled work")
+        # One would end `run` like a cancellation. The other would end it like a return: compiled
+        # coroutines do not turn StopIteration into RuntimeError.
+        if isinstance(error, asyncio.CancelledError | StopIteration):
+            wrapped = RuntimeError(f"a timer's function raised {type(error).__name__}")
             wrapped.__cause__ = error
             error = wrapped
         self._error = error  # even if the function called `stop` before it raised
